@@ -1,0 +1,225 @@
+"""The dynamic graph: T snapshots over one set of nodes, with features and labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chronospike.data.csr import IntArray, TimeSlicedCSR
+from chronospike.data.ids import NodeIds
+from chronospike.errors import GraphError
+
+
+@dataclass(frozen=True)
+class DynamicGraph:
+    """A graph that changes over T steps.
+
+    Attributes:
+        history: each neighbour once, at its first step; a row prefix is what is known before a step.
+        snapshot: each neighbour once per active step; a row slice is one step.
+        ids: the user's own node ids.
+        step_start, step_end: `[T]` bounds of each step in the user's own times.
+        directed: False if each edge stands in both rows; True if row v holds the sources of edges into v.
+        labels: `[N]` class index, -1 for unlabelled nodes; None if the graph has no labels.
+        class_names: the classes as the user wrote them.
+        features: None, `[N, d]` or `[T, N, d]`.
+        facts: counts from building (`rows`, `duplicates`, `self_loops`, …) and provenance.
+    """
+
+    history: TimeSlicedCSR
+    snapshot: TimeSlicedCSR
+    ids: NodeIds
+    step_start: NDArray[Any]
+    step_end: NDArray[Any]
+    directed: bool = False
+    labels: NDArray[np.int64] | None = None
+    class_names: tuple[str, ...] = ()
+    features: NDArray[Any] | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def num_nodes(self) -> int:
+        return self.history.num_nodes
+
+    @property
+    def num_steps(self) -> int:
+        return self.history.num_steps
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_names)
+
+    @property
+    def num_features(self) -> int:
+        return 0 if self.features is None else int(self.features.shape[-1])
+
+    @property
+    def snapshot_edges(self) -> int:
+        """Distinct edges summed over the steps (pairs if undirected)."""
+        return len(self.snapshot.neighbours) // (1 if self.directed else 2)
+
+    @property
+    def union_edges(self) -> int:
+        """Distinct edges over all steps together (pairs if undirected)."""
+        return len(self.history.neighbours) // (1 if self.directed else 2)
+
+    @cached_property
+    def isolated(self) -> NDArray[np.bool_]:
+        """`[N]` True for nodes without an edge at any step."""
+        alone = self.history.degrees() == 0
+        if self.directed:
+            alone[np.asarray(self.history.neighbours)] = False
+        return alone
+
+    @cached_property
+    def labelled(self) -> NDArray[np.int64]:
+        """Indices of the labelled nodes."""
+        if self.labels is None:
+            return np.zeros(0, dtype=np.int64)
+        return np.flatnonzero(np.asarray(self.labels) >= 0)
+
+    def features_at(self, step: int) -> NDArray[Any]:
+        """`[N, d]` features at `step`."""
+        if self.features is None:
+            raise GraphError("the graph has no features. Make some with: chronospike features")
+        return self.features if self.features.ndim == 2 else self.features[step]
+
+    def edges_at(self, step: int) -> tuple[IntArray, IntArray]:
+        """(source, target) of the edges at `step`; an undirected edge once, smaller index first."""
+        if not 0 <= step < self.num_steps:
+            raise GraphError(f"step {step} is outside 0..{self.num_steps - 1}")
+        rows, steps, neighbours = self.snapshot.entries()
+        keep = steps == step if self.directed else (steps == step) & (rows <= neighbours)
+        return (neighbours[keep], rows[keep]) if self.directed else (rows[keep], neighbours[keep])
+
+    def step_of(self, time: Any) -> int:
+        """The step that `time` (in the user's own unit, or an ISO date) falls into: the last one begun by then."""
+        value = np.asarray(time, dtype=self.step_start.dtype)
+        step = int(np.searchsorted(self.step_start, value, side="right")) - 1
+        if step < 0:
+            raise GraphError(f"time {time} is before the first step, which starts at {self.step_start[0]}")
+        return step
+
+    def with_features(self, features: NDArray[Any] | None) -> DynamicGraph:
+        """The same graph with other features, checked for shape and finite values."""
+        graph = replace(self, features=features)
+        graph._check_features()
+        return graph
+
+    def with_labels(self, labels: NDArray[np.int64], class_names: tuple[str, ...]) -> DynamicGraph:
+        """The same graph with other labels."""
+        graph = replace(self, labels=labels, class_names=class_names)
+        graph._check_labels()
+        return graph
+
+    def validate(self) -> DynamicGraph:
+        """Check every invariant and return the graph; raise `GraphError` naming what is wrong."""
+        for name, view in (("history", self.history), ("snapshot", self.snapshot)):
+            _check_csr(name, view, self.num_nodes, self.num_steps)
+        if len(self.ids) != self.num_nodes:
+            raise GraphError(f"{len(self.ids)} node ids for {self.num_nodes} nodes")
+        if len(self.step_start) != self.num_steps or len(self.step_end) != self.num_steps:
+            raise GraphError(f"{len(self.step_start)} step bounds for {self.num_steps} steps")
+        if np.any(self.step_start > self.step_end) or np.any(np.diff(self.step_start) < np.zeros(1).astype(
+            np.diff(self.step_start).dtype
+        )):
+            raise GraphError("the step bounds do not ascend")
+        self._check_labels()
+        self._check_features()
+        return self
+
+    def require(self, *, steps: int = 1, classes: int = 0, features: bool = False) -> DynamicGraph:
+        """Return the graph if it has at least so many steps and classes (and features), else say what is missing."""
+        if self.num_steps < steps:
+            raise GraphError(
+                f"the graph has {self.num_steps} step, and {steps} are needed. "
+                "Import it with --steps N or --every WIDTH, or give a time column with more than one value"
+            )
+        if classes and self.labels is None:
+            raise GraphError("the graph has no labels. Import it with --labels FILE")
+        if self.num_classes < classes:
+            raise GraphError(f"the labels hold {self.num_classes} class, and {classes} are needed")
+        if features and self.features is None:
+            raise GraphError("the graph has no features. Make some with: chronospike features deepwalk GRAPH")
+        return self
+
+    def summary(self) -> dict[str, Any]:
+        """Counts and bounds, ready for JSON; `facts` are merged in."""
+        features = None if self.features is None else {
+            "shape": list(self.features.shape), "dtype": str(self.features.dtype)
+        }
+        counted = {
+            "nodes": self.num_nodes,
+            "steps": self.num_steps,
+            "classes": self.num_classes,
+            "snapshot_edges": self.snapshot_edges,
+            "union_edges": self.union_edges,
+            "directed": self.directed,
+            "labelled": len(self.labelled),
+            "isolated": int(self.isolated.sum()),
+            "first_time": str(self.step_start[0]),
+            "last_time": str(self.step_end[-1]),
+            "features": features,
+            "graph_bytes": self.history.nbytes + self.snapshot.nbytes,
+        }
+        if self.labels is not None:
+            sizes = np.bincount(np.asarray(self.labels)[self.labelled], minlength=self.num_classes)
+            counted["class_sizes"] = dict(zip(self.class_names, sizes.tolist(), strict=True))
+        return {**self.facts, **counted}
+
+    def __repr__(self) -> str:
+        kind = "directed" if self.directed else "undirected"
+        labels = f"{len(self.labelled):,} labelled in {self.num_classes} classes" if self.num_classes else "no labels"
+        features = "no features" if self.features is None else f"features {list(self.features.shape)}"
+        return (
+            f"DynamicGraph({self.num_nodes:,} nodes, {self.num_steps} steps from {self.step_start[0]} to "
+            f"{self.step_end[-1]}, {self.snapshot_edges:,} {kind} edges, {self.union_edges:,} in the union, "
+            f"{labels}, {features})"
+        )
+
+    def _check_labels(self) -> None:
+        if self.labels is None:
+            return
+        if self.labels.shape != (self.num_nodes,):
+            raise GraphError(f"labels have shape {list(self.labels.shape)}, expected [{self.num_nodes}]")
+        low, high = int(self.labels.min(initial=0)), int(self.labels.max(initial=-1))
+        if low < -1 or high >= self.num_classes:
+            raise GraphError(f"labels run from {low} to {high}, but there are {self.num_classes} class names")
+
+    def _check_features(self) -> None:
+        x = self.features
+        if x is None:
+            return
+        wanted = (self.num_nodes,) if x.ndim == 2 else (self.num_steps, self.num_nodes)
+        if x.ndim not in (2, 3) or x.shape[:-1] != wanted or x.shape[-1] < 1:
+            raise GraphError(
+                f"features have shape {list(x.shape)}, expected [{self.num_nodes}, d] "
+                f"or [{self.num_steps}, {self.num_nodes}, d]"
+            )
+        for step, block in enumerate(x if x.ndim == 3 else x[None]):
+            bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
+            if len(bad):
+                where = f" at step {step}" if x.ndim == 3 else ""
+                raise GraphError(
+                    f"features of {len(bad)} node(s){where} are NaN or infinite, "
+                    f"the first is node {self.ids[int(bad[0])]!r}"
+                )
+
+
+def _check_csr(name: str, view: TimeSlicedCSR, num_nodes: int, num_steps: int) -> None:
+    if view.num_nodes != num_nodes or view.num_steps != num_steps or len(view.indptr) != num_nodes + 1:
+        raise GraphError(f"the {name} covers {view.num_nodes} nodes and {view.num_steps} steps, "
+                         f"the graph {num_nodes} and {num_steps}")
+    if view.indptr[0] != 0 or view.indptr[-1] != len(view.neighbours) or np.any(np.diff(view.indptr) < 0):
+        raise GraphError(f"the row starts of the {name} do not ascend from 0 to {len(view.neighbours)}")
+    offsets = view.step_offsets
+    if np.any(offsets[:, 0] != 0) or np.any(np.diff(offsets, axis=1) < 0) or np.any(
+        offsets[:, -1] != np.diff(view.indptr)
+    ):
+        raise GraphError(f"the step offsets of the {name} do not ascend from 0 to the row length")
+    if len(view.neighbours) and not 0 <= view.neighbours.min() <= view.neighbours.max() < num_nodes:
+        raise GraphError(f"the {name} names a neighbour outside 0..{num_nodes - 1}")
