@@ -1,0 +1,52 @@
+"""ChronoSpike: classify and embed the nodes of a graph that changes over time."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from chronospike._version import __version__
+
+if TYPE_CHECKING:
+    from chronospike.data.datasets import load_dataset
+    from chronospike.data.graph import DynamicGraph
+    from chronospike.data.splits import Split, make_split
+    from chronospike.data.storage import open_graph, save_graph
+    from chronospike.errors import ChronoSpikeError, InputError
+    from chronospike.sampling import HybridSampler
+
+# Loaded on first use, so that `import chronospike` and `chronospike --help` stay quick.
+_HOMES = {
+    "ChronoSpikeError": "chronospike.errors",
+    "DynamicGraph": "chronospike.data.graph",
+    "HybridSampler": "chronospike.sampling",
+    "InputError": "chronospike.errors",
+    "Split": "chronospike.data.splits",
+    "load_dataset": "chronospike.data.datasets",
+    "make_split": "chronospike.data.splits",
+    "open_graph": "chronospike.data.storage",
+    "save_graph": "chronospike.data.storage",
+}
+
+__all__ = [
+    "ChronoSpikeError",
+    "DynamicGraph",
+    "HybridSampler",
+    "InputError",
+    "Split",
+    "__version__",
+    "load_dataset",
+    "make_split",
+    "open_graph",
+    "save_graph",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'chronospike' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -40,11 +40,11 @@ class TimeSlicedCSR:
 
     @property
     def num_nodes(self) -> int:
-        return self.step_offsets.shape[0]
+        return int(self.step_offsets.shape[0])
 
     @property
     def num_steps(self) -> int:
-        return self.step_offsets.shape[1] - 1
+        return int(self.step_offsets.shape[1]) - 1
 
     @property
     def nbytes(self) -> int:

@@ -70,7 +70,7 @@ class DynamicGraph:
     @cached_property
     def isolated(self) -> NDArray[np.bool_]:
         """`[N]` True for nodes without an edge at any step."""
-        alone = self.history.degrees() == 0
+        alone: NDArray[np.bool_] = self.history.degrees() == 0
         if self.directed:
             alone[np.asarray(self.history.neighbours)] = False
         return alone
@@ -124,9 +124,7 @@ class DynamicGraph:
             raise GraphError(f"{len(self.ids)} node ids for {self.num_nodes} nodes")
         if len(self.step_start) != self.num_steps or len(self.step_end) != self.num_steps:
             raise GraphError(f"{len(self.step_start)} step bounds for {self.num_steps} steps")
-        if np.any(self.step_start > self.step_end) or np.any(np.diff(self.step_start) < np.zeros(1).astype(
-            np.diff(self.step_start).dtype
-        )):
+        if np.any(self.step_start > self.step_end) or np.any(self.step_start[:-1] > self.step_start[1:]):
             raise GraphError("the step bounds do not ascend")
         self._check_labels()
         self._check_features()
@@ -149,9 +147,9 @@ class DynamicGraph:
 
     def summary(self) -> dict[str, Any]:
         """Counts and bounds, ready for JSON; `facts` are merged in."""
-        features = None if self.features is None else {
-            "shape": list(self.features.shape), "dtype": str(self.features.dtype)
-        }
+        features = (
+            None if self.features is None else {"shape": list(self.features.shape), "dtype": str(self.features.dtype)}
+        )
         counted = {
             "nodes": self.num_nodes,
             "steps": self.num_steps,
@@ -212,13 +210,17 @@ class DynamicGraph:
 
 def _check_csr(name: str, view: TimeSlicedCSR, num_nodes: int, num_steps: int) -> None:
     if view.num_nodes != num_nodes or view.num_steps != num_steps or len(view.indptr) != num_nodes + 1:
-        raise GraphError(f"the {name} covers {view.num_nodes} nodes and {view.num_steps} steps, "
-                         f"the graph {num_nodes} and {num_steps}")
+        raise GraphError(
+            f"the {name} covers {view.num_nodes} nodes and {view.num_steps} steps, "
+            f"the graph {num_nodes} and {num_steps}"
+        )
     if view.indptr[0] != 0 or view.indptr[-1] != len(view.neighbours) or np.any(np.diff(view.indptr) < 0):
         raise GraphError(f"the row starts of the {name} do not ascend from 0 to {len(view.neighbours)}")
     offsets = view.step_offsets
-    if np.any(offsets[:, 0] != 0) or np.any(np.diff(offsets, axis=1) < 0) or np.any(
-        offsets[:, -1] != np.diff(view.indptr)
+    if (
+        np.any(offsets[:, 0] != 0)
+        or np.any(np.diff(offsets, axis=1) < 0)
+        or np.any(offsets[:, -1] != np.diff(view.indptr))
     ):
         raise GraphError(f"the step offsets of the {name} do not ascend from 0 to the row length")
     if len(view.neighbours) and not 0 <= view.neighbours.min() <= view.neighbours.max() < num_nodes:

@@ -1,0 +1,66 @@
+"""What the commands share: one-line errors, JSON, and a progress display that is quiet off a terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+def command_errors() -> type[Any]:
+    """The base class of typer's own usage errors (typer has carried its own copy of click since 0.2x)."""
+    return next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+
+
+def report_error(message: str) -> None:
+    """One line on standard error, whatever the message holds."""
+    typer.echo(f"chronospike: {' '.join(message.split())}", err=True)
+
+
+def say(message: str = "") -> None:
+    """A line for the person at the terminal."""
+    typer.echo(message)
+
+
+def print_json(content: Any) -> None:
+    typer.echo(json.dumps(content, indent=2, ensure_ascii=False, default=str))
+
+
+def print_table(rows: list[tuple[str, str]]) -> None:
+    """Two aligned columns."""
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        say(f"  {name:<{width}}  {value}")
+
+
+@contextmanager
+def progress(unit: str = "steps") -> Iterator[Progress]:
+    """A live bar with rate and time left on standard error; nothing when that is not a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    console = Console(file=sys.stderr)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn(f"{{task.fields[rate]}} {unit}/s"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        yield bar
+
+
+def human_bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

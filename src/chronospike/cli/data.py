@@ -1,0 +1,191 @@
+"""`chronospike data`: import, get, list, info, validate."""
+
+from __future__ import annotations
+
+import time as clock
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from chronospike.cli.common import human_bytes, print_json, print_table, say
+from chronospike.errors import InputError
+
+if TYPE_CHECKING:
+    from chronospike.data.graph import DynamicGraph
+
+app = typer.Typer(help="Import, inspect and check graphs.", no_args_is_help=True, rich_markup_mode=None)
+
+Output = Annotated[Path, typer.Option("-o", "--output", help="The graph folder to write.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a graph folder that is there.")]
+
+
+@app.command("import")
+def import_(
+    edges: Annotated[Path, typer.Argument(help="CSV, TSV, text, Parquet or JSON lines with timestamped edges.")],
+    output: Output,
+    labels: Annotated[Path | None, typer.Option(help="A file with a node and a label column.")] = None,
+    features: Annotated[Path | None, typer.Option(help="Node features: a table with a node column, or .npy.")] = None,
+    source: Annotated[str | None, typer.Option(help="Name of the source column.")] = None,
+    target: Annotated[str | None, typer.Option(help="Name of the target column.")] = None,
+    time: Annotated[str | None, typer.Option(help="Name of the time column.")] = None,
+    node: Annotated[str | None, typer.Option(help="Name of the node column in labels and features.")] = None,
+    label: Annotated[str | None, typer.Option(help="Name of the label column.")] = None,
+    header: Annotated[bool | None, typer.Option("--header/--no-header", help="Default: found out.")] = None,
+    delimiter: Annotated[str | None, typer.Option(help="Between columns. Default: found out.")] = None,
+    steps: Annotated[int | None, typer.Option(help="This many steps of equal event counts.")] = None,
+    every: Annotated[str | None, typer.Option(help="Steps of equal width: 30d, 1mo, 1y, 6h, 0.1 …")] = None,
+    merge: Annotated[int, typer.Option(help="Merge this many consecutive steps into one.")] = 1,
+    directed: Annotated[bool, typer.Option("--directed", help="Keep the direction of edges.")] = False,
+    on_missing: Annotated[str, typer.Option(help="Rows with an empty value: error or drop.")] = "error",
+    on_unknown: Annotated[str, typer.Option(help="Labels of nodes without an edge: error or drop.")] = "error",
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Turn a file of timestamped edges into a graph folder. One step per distinct time, unless --steps or --every."""
+    from chronospike.files import check_target
+
+    check_target(output, overwrite=overwrite)
+    from chronospike.data.ingest import import_graph
+    from chronospike.data.storage import save_graph
+
+    begin = clock.perf_counter()
+    graph = import_graph(
+        edges,
+        labels=labels,
+        features=features,
+        source=source,
+        target=target,
+        time=time,
+        node=node,
+        label=label,
+        header=header,
+        delimiter=delimiter,
+        steps=steps,
+        every=every,
+        merge=merge,
+        directed=directed,
+        on_missing=on_missing,
+        on_unknown=on_unknown,
+    )
+    save_graph(graph, output, overwrite=overwrite)
+    _report(graph, output, clock.perf_counter() - begin, as_json)
+
+
+@app.command("get")
+def get(
+    name: Annotated[str, typer.Argument(help="A dataset: see 'chronospike data list'.")],
+    output: Output,
+    root: Annotated[Path | None, typer.Option(help="Folder with the benchmark's files.")] = None,
+    like: Annotated[str | None, typer.Option(help="For synthetic: the size of dblp, tmall or patent.")] = None,
+    merge: Annotated[int | None, typer.Option(help="Merge consecutive steps (default: the benchmark's).")] = None,
+    seed: Annotated[int, typer.Option(help="For synthetic graphs.")] = 0,
+    nodes: Annotated[int | None, typer.Option(help="For synthetic: how many nodes.")] = None,
+    steps: Annotated[int | None, typer.Option(help="For synthetic: how many steps.")] = None,
+    classes: Annotated[int | None, typer.Option(help="For synthetic: how many classes.")] = None,
+    structure: Annotated[float | None, typer.Option(help="For synthetic: class signal in the edges, 0 to 1.")] = None,
+    timing: Annotated[float | None, typer.Option(help="For synthetic: class signal in the timing, 0 to 1.")] = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a graph folder from a known dataset or a synthetic graph."""
+    from chronospike.data.datasets import load_dataset
+    from chronospike.data.storage import save_graph
+    from chronospike.files import check_target
+
+    check_target(output, overwrite=overwrite)
+    begin = clock.perf_counter()
+    knobs = {"nodes": nodes, "steps": steps, "classes": classes, "structure": structure, "timing": timing}
+    options: dict[str, Any] = {key: value for key, value in knobs.items() if value is not None}
+    if name == "synthetic":
+        options["seed"] = seed
+    if like is not None:
+        options["like"] = like
+    if name != "synthetic" and options:
+        raise InputError(f"--{next(iter(options))} is for synthetic graphs, not for '{name}'")
+    graph = load_dataset(name, root=root, merge=merge, **options)
+    save_graph(graph, output, overwrite=overwrite)
+    if name == "synthetic" and not as_json:
+        say(f"seed {seed}")
+    _report(graph, output, clock.perf_counter() - begin, as_json)
+
+
+@app.command("list")
+def list_(as_json: AsJson = False) -> None:
+    """The datasets that 'data get' knows."""
+    from chronospike.data.datasets import DATASETS
+
+    if as_json:
+        print_json({name: spec.as_dict() for name, spec in DATASETS.items()})
+        return
+    print_table([(name, spec.description) for name, spec in DATASETS.items()])
+
+
+@app.command("info")
+def info(
+    folder: Annotated[Path, typer.Argument(help="A graph folder.")],
+    features: Annotated[str | None, typer.Option(help="A feature set by name.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a graph folder holds."""
+    from chronospike.data.storage import feature_sets, open_graph
+
+    graph = open_graph(folder, features=features)
+    summary = {**graph.summary(), "feature_sets": feature_sets(folder)}
+    if as_json:
+        print_json(summary)
+    else:
+        say(str(folder))
+        print_table(_described(graph, summary))
+
+
+@app.command("validate")
+def validate(folder: Annotated[Path, typer.Argument(help="A graph folder.")]) -> None:
+    """Read every byte against its checksum and check every invariant."""
+    from chronospike.data.storage import feature_sets, open_graph
+
+    for name in [None, *feature_sets(folder)]:
+        open_graph(folder, features=name, verify=True).validate()
+    say(f"{folder}: checksums and contents are in order")
+
+
+def _report(graph: DynamicGraph, output: Path, seconds: float, as_json: bool) -> None:
+    if as_json:
+        print_json({**graph.summary(), "output": str(output)})
+        return
+    print_table(_described(graph, graph.summary()))
+    say(f"wrote {output} in {seconds:.1f} s")
+
+
+def _described(graph: DynamicGraph, summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """The summary in words, for people."""
+    per_step = graph.snapshot_edges / graph.num_steps
+    rows = [
+        ("nodes", f"{graph.num_nodes:,}, {summary['isolated']:,} without an edge"),
+        ("steps", f"{graph.num_steps}, from {summary['first_time']} to {summary['last_time']}"),
+        ("edges", f"{graph.snapshot_edges:,} over the steps ({per_step:,.0f} a step), {graph.union_edges:,} distinct"),
+        ("direction", "kept" if graph.directed else "undirected"),
+    ]
+    if "rows" in summary:
+        dropped = summary.get("rows_dropped", 0)
+        rows.append(
+            (
+                "rows read",
+                f"{summary['rows']:,}; repeats within a step {summary['duplicates']:,}, "
+                f"self-loops {summary['self_loops']:,} (both left out)"
+                + (f", incomplete and dropped {dropped:,}" if dropped else ""),
+            )
+        )
+    if graph.num_classes:
+        sizes = ", ".join(f"{name} {size:,}" for name, size in list(summary["class_sizes"].items())[:8])
+        more = ", …" if graph.num_classes > 8 else ""
+        rows.append(("labels", f"{summary['labelled']:,} nodes in {graph.num_classes} classes: {sizes}{more}"))
+    else:
+        rows.append(("labels", "none"))
+    shape = summary["features"]
+    rows.append(("features", f"{shape['shape']} {shape['dtype']}" if shape else "none"))
+    if summary.get("feature_sets"):
+        rows.append(("feature sets", ", ".join(summary["feature_sets"])))
+    rows.append(("in memory", human_bytes(summary["graph_bytes"]) + " for both views of the graph"))
+    return rows

@@ -1,0 +1,97 @@
+"""One call from whatever the user has to a graph: files, tables, arrays, networkx and PyG objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from chronospike.data.adapters import events_from_networkx, events_from_temporal_data
+from chronospike.data.attributes import read_features
+from chronospike.data.build import build_graph
+from chronospike.data.events import Events, NodeLabels
+from chronospike.data.graph import DynamicGraph
+from chronospike.data.ids import NodeIds
+from chronospike.data.labels import labels_from_mapping, labels_from_table, read_labels
+from chronospike.data.readers import events_from_arrays, events_from_table, read_events
+from chronospike.data.steps import make_steps
+
+
+def import_graph(
+    data: Any,
+    *,
+    labels: Any = None,
+    features: Any = None,
+    source: str | None = None,
+    target: str | None = None,
+    time: str | None = None,
+    node: str | None = None,
+    label: str | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    steps: int | None = None,
+    every: str | float | None = None,
+    merge: int = 1,
+    directed: bool = False,
+    on_missing: str = "error",
+    on_unknown: str = "error",
+) -> DynamicGraph:
+    """Build a graph from timestamped edges.
+
+    Args:
+        data: a path (CSV, TSV, text, Parquet, JSON lines), an Arrow-compatible table (pandas, polars, pyarrow),
+            a tuple `(source, target, time)` of arrays, a networkx graph, or a PyG `TemporalData`.
+        labels: a path or table with a node and a label column, or a mapping from node id to label.
+        features: a path (table with a node column, or `.npy`), or an array `[N, d]` or `[T, N, d]` in the
+            order of the node ids.
+        source, target, time: column names, where the usual ones do not fit (for networkx: `time` is the edge attribute).
+        node, label: column names in `labels` (and `node` in `features`).
+        steps, every, merge: how times become steps; one step per distinct time unless given.
+        directed: keep direction (a node then aggregates over the sources of its incoming edges).
+        on_missing: `"error"` or `"drop"` for rows with an empty value.
+        on_unknown: `"error"` or `"drop"` for labels and features of nodes that have no edge.
+    """
+    events = _events(data, source, target, time, header, delimiter, on_missing)
+    times = make_steps(events.time, steps=steps, every=every, merge=merge)
+    found, facts = _labels(labels, events.ids, node, label, header, on_unknown)
+    graph = build_graph(events, times, directed=directed, labels=found, provenance=facts)
+    if features is None:
+        return graph
+    if isinstance(features, (str, Path)):
+        features, facts = read_features(features, graph, node=node, on_unknown=on_unknown)
+        graph.facts["provenance"].update(facts)
+    return graph.with_features(features)
+
+
+def _events(
+    data: Any,
+    source: str | None,
+    target: str | None,
+    time: str | None,
+    header: bool | None,
+    delimiter: str | None,
+    on_missing: str,
+) -> Events:
+    if isinstance(data, (str, Path)):
+        return read_events(
+            data, source=source, target=target, time=time, header=header, delimiter=delimiter, on_missing=on_missing
+        )
+    if isinstance(data, tuple):
+        return events_from_arrays(*data)
+    if all(hasattr(data, name) for name in ("src", "dst", "t")):
+        return events_from_temporal_data(data)
+    if hasattr(data, "edges") and hasattr(data, "is_directed"):
+        return events_from_networkx(data, time=time or "time")
+    return events_from_table(data, source=source, target=target, time=time, on_missing=on_missing)
+
+
+def _labels(
+    labels: Any, ids: NodeIds, node: str | None, label: str | None, header: bool | None, on_unknown: str
+) -> tuple[NodeLabels | None, dict[str, Any]]:
+    if labels is None:
+        return None, {}
+    if isinstance(labels, (str, Path)):
+        return read_labels(labels, ids, node=node, label=label, header=header, on_unknown=on_unknown)
+    if isinstance(labels, Mapping):
+        return labels_from_mapping(labels, ids, on_unknown=on_unknown)
+    return labels_from_table(labels, ids, node=node, label=label, on_unknown=on_unknown)

@@ -1,0 +1,196 @@
+"""A graph on disk: a folder of `.npy` files and a `meta.json`, opened by memory map.
+
+meta.json             format, version, counts, a checksum per array, how it was made
+history_*.npy         indptr, step_offsets, neighbours
+snapshot_*.npy        the same
+ids.npy               or id_bytes.npy and id_offsets.npy for text ids
+step_start.npy, step_end.npy, labels.npy, features.npy
+features/NAME/        feature sets made later (see chronospike.data.feature_store)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chronospike._version import __version__
+from chronospike.data.csr import TimeSlicedCSR
+from chronospike.data.feature_store import list_features, open_features
+from chronospike.data.graph import DynamicGraph
+from chronospike.data.ids import NodeIds
+from chronospike.errors import StorageError
+from chronospike.files import atomic_folder
+
+FORMAT = "chronospike-graph"
+VERSION = 1
+_CSR_PARTS = ("indptr", "step_offsets", "neighbours")
+# Larger files are only checked for size on opening; `chronospike data validate` reads them whole.
+_VERIFY_BYTES = 2 * 1024**3
+_CHUNK_BYTES = 64 * 1024**2
+
+
+def save_graph(graph: DynamicGraph, folder: str | Path, *, overwrite: bool = False) -> Path:
+    """Write `graph` to `folder`, under a temporary name first. Returns the folder."""
+    folder = Path(folder)
+    with atomic_folder(folder, overwrite=overwrite) as partial:
+        arrays = {name: _write_array(partial / f"{name}.npy", array) for name, array in _arrays(graph).items()}
+        meta = {
+            "format": FORMAT,
+            "version": VERSION,
+            "chronospike": __version__,
+            "directed": graph.directed,
+            "class_names": list(graph.class_names),
+            "counts": {
+                "nodes": graph.num_nodes,
+                "steps": graph.num_steps,
+                "snapshot_edges": graph.snapshot_edges,
+                "union_edges": graph.union_edges,
+            },
+            "facts": graph.facts,
+            "arrays": arrays,
+        }
+        text = json.dumps(meta, indent=2, ensure_ascii=False)
+        (partial / "meta.json").write_text(text + "\n", encoding="utf-8")
+    return folder
+
+
+def open_graph(folder: str | Path, *, features: str | None = None, verify: bool | None = None) -> DynamicGraph:
+    """Open a graph folder by memory map.
+
+    Args:
+        features: a feature set by name; by default the graph's own features, else the only set there is.
+        verify: True reads every byte against its checksum, False none, None all but very large arrays.
+    """
+    folder = Path(folder)
+    meta = read_meta(folder)
+    arrays = {name: _open_array(folder, name, entry, verify) for name, entry in meta["arrays"].items()}
+    try:
+        graph = DynamicGraph(
+            history=TimeSlicedCSR(*(arrays[f"history_{part}"] for part in _CSR_PARTS)),
+            snapshot=TimeSlicedCSR(*(arrays[f"snapshot_{part}"] for part in _CSR_PARTS)),
+            ids=NodeIds.from_arrays(arrays),
+            step_start=arrays["step_start"],
+            step_end=arrays["step_end"],
+            directed=bool(meta["directed"]),
+            labels=arrays.get("labels"),
+            class_names=tuple(meta["class_names"]),
+            features=arrays.get("features"),
+            facts=meta["facts"],
+        )
+    except KeyError as error:
+        raise StorageError(f"{folder}: meta.json has no entry for {error}. Import the graph again") from error
+    return _with_feature_set(graph, folder, meta, features, verify)
+
+
+def read_meta(folder: Path) -> dict[str, Any]:
+    """The `meta.json` of a graph folder, checked for format and version."""
+    path = folder / "meta.json"
+    if not path.is_file():
+        what = "is not a graph folder (it has no meta.json)" if folder.is_dir() else "does not exist"
+        raise StorageError(f"{folder} {what}. Make one with: chronospike data import FILE -o {folder}")
+    try:
+        meta = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise StorageError(f"{path} cannot be read as JSON ({error}). Import the graph again") from error
+    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+        raise StorageError(f"{path} does not describe a graph of chronospike")
+    if meta.get("version") != VERSION:
+        raise StorageError(
+            f"{folder} has graph format {meta.get('version')}; this chronospike ({__version__}) reads {VERSION}. "
+            "Update chronospike or import the graph again"
+        )
+    return meta
+
+
+def graph_key(folder: str | Path) -> str:
+    """A short fingerprint of the structure (not of labels or features), to tie feature sets to their graph."""
+    arrays = read_meta(Path(folder))["arrays"]
+    structure = "".join(arrays[name]["sha256"] for name in sorted(arrays) if name.startswith(("history_", "snapshot_")))
+    return hashlib.sha256(structure.encode()).hexdigest()[:16]
+
+
+def feature_sets(folder: str | Path) -> list[str]:
+    """Names of the finished feature sets of a graph folder."""
+    return sorted(
+        path.parent.name
+        for path in (Path(folder) / "features").glob("*/meta.json")
+        if not path.parent.name.endswith(".partial")
+    )
+
+
+def _with_feature_set(
+    graph: DynamicGraph, folder: Path, meta: dict[str, Any], name: str | None, verify: bool | None
+) -> DynamicGraph:
+    sets = feature_sets(folder)
+    if name is None:
+        if graph.features is not None or len(sets) != 1:
+            return graph
+        name = sets[0]
+    if name == "own" and graph.features is not None:
+        return graph
+    if name not in sets:
+        have = ", ".join(sets) or "none"
+        raise StorageError(f"{folder} has no feature set '{name}' (there: {have}). Make it with: chronospike features")
+    del meta
+    return replace(graph, features=open_features(folder, name, graph_key=graph_key(folder), verify=verify))
+
+
+def _arrays(graph: DynamicGraph) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = {}
+    for prefix, view in (("history", graph.history), ("snapshot", graph.snapshot)):
+        arrays |= {f"{prefix}_{part}": getattr(view, part) for part in _CSR_PARTS}
+    arrays |= graph.ids.to_arrays()
+    arrays |= {"step_start": graph.step_start, "step_end": graph.step_end}
+    if graph.labels is not None:
+        arrays["labels"] = graph.labels
+    if graph.features is not None:
+        arrays["features"] = graph.features
+    return arrays
+
+
+def _write_array(path: Path, array: NDArray[Any]) -> dict[str, Any]:
+    """Write in bounded pieces: plain writes report a full disk, which a memory map would not survive."""
+    digest = hashlib.sha256()
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(
+            file, np.lib.format.header_data_from_array_1_0(np.empty((0,), array.dtype)) | {"shape": array.shape}
+        )
+        for piece in _pieces(array):
+            file.write(piece.data)
+            digest.update(piece.data)
+    return {"dtype": array.dtype.str, "shape": list(array.shape), "sha256": digest.hexdigest()}
+
+
+def _pieces(array: NDArray[Any]) -> Iterator[NDArray[np.uint8]]:
+    """The bytes of `array` in C order, a bounded number of rows at a time."""
+    rows = max(1, _CHUNK_BYTES // max(1, array[:1].nbytes)) if array.ndim else 1
+    for start in range(0, len(array), rows):
+        yield np.ascontiguousarray(array[start : start + rows]).reshape(-1).view(np.uint8)
+
+
+def _open_array(folder: Path, name: str, entry: dict[str, Any], verify: bool | None) -> NDArray[Any]:
+    path = folder / f"{name}.npy"
+    try:
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError as error:
+        raise StorageError(f"{path} is missing. Import the graph again") from error
+    except (ValueError, OSError, EOFError) as error:
+        raise StorageError(f"{path} is damaged ({error}). Import the graph again") from error
+    if array.dtype.str != entry["dtype"] or list(array.shape) != entry["shape"]:
+        raise StorageError(
+            f"{path} holds {array.dtype.str} {list(array.shape)}, meta.json says {entry['dtype']} {entry['shape']}"
+        )
+    if verify or (verify is None and array.nbytes <= _VERIFY_BYTES):
+        digest = hashlib.sha256()
+        for piece in _pieces(array):
+            digest.update(piece.data)
+        if digest.hexdigest() != entry["sha256"]:
+            raise StorageError(f"{path} has a wrong checksum: the file was changed or damaged. Import the graph again")
+    return array

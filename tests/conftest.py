@@ -1,0 +1,18 @@
+"""Shared fixtures. Real data is optional: tests that want it skip with a message where it is absent."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """The folder with `dblp/` and `patent12k/`, from CHRONOSPIKE_DATA or beside the checkout."""
+    given = os.environ.get("CHRONOSPIKE_DATA")
+    root = Path(given) if given else Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not (root / "dblp" / "dblp.txt").is_file():
+        pytest.skip(f"no real data at {root}: set CHRONOSPIKE_DATA to the folder that holds dblp/dblp.txt")
+    return root

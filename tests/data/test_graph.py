@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from chronospike.data.csr import TimeSlicedCSR
+from chronospike.errors import GraphError
+from tests.six_nodes import six_nodes
+
+
+def test_counts_of_the_six_node_graph() -> None:
+    graph = six_nodes()
+    assert (graph.num_nodes, graph.num_steps, graph.snapshot_edges, graph.union_edges) == (6, 4, 7, 6)
+
+
+def test_isolated_nodes_have_no_edge_but_a_self_loop() -> None:
+    assert np.flatnonzero(six_nodes().isolated).tolist() == [5]
+
+
+def test_a_directed_source_is_not_isolated() -> None:
+    graph = six_nodes(directed=True)
+    # Node 3 only cites: nothing points to it until step 3, and node 1's row is what points to 1.
+    assert np.flatnonzero(graph.isolated).tolist() == [5]
+    assert graph.history.before(3, 3).tolist() == []
+    assert graph.history.before(3, 4).tolist() == [2]
+
+
+def test_edges_at_a_step_are_listed_once() -> None:
+    source, target = six_nodes().edges_at(2)
+    assert list(zip(source.tolist(), target.tolist(), strict=True)) == [(0, 1), (0, 3)]
+
+
+def test_directed_edges_keep_their_direction() -> None:
+    source, target = six_nodes(directed=True).edges_at(2)
+    assert set(zip(source.tolist(), target.tolist(), strict=True)) == {(0, 1), (3, 0)}
+
+
+def test_edges_outside_the_steps_are_an_error() -> None:
+    with pytest.raises(GraphError, match=r"step 4 is outside 0\.\.3"):
+        six_nodes().edges_at(4)
+
+
+@pytest.mark.parametrize(("time", "step"), [(10, 0), (19, 0), (20, 1), (99, 3)])
+def test_step_of_is_the_last_step_begun(time: int, step: int) -> None:
+    assert six_nodes().step_of(time) == step
+
+
+def test_step_of_a_time_before_the_first_is_an_error() -> None:
+    with pytest.raises(GraphError, match="starts at 10"):
+        six_nodes().step_of(9)
+
+
+def test_repr_says_what_the_graph_is() -> None:
+    assert repr(six_nodes()) == (
+        "DynamicGraph(6 nodes, 4 steps from 10 to 40, 7 undirected edges, 6 in the union, no labels, no features)"
+    )
+
+
+def test_features_of_either_shape_are_read_by_step() -> None:
+    fixed = np.arange(12.0).reshape(6, 2)
+    changing = np.arange(48.0).reshape(4, 6, 2)
+    assert np.array_equal(six_nodes().with_features(fixed).features_at(3), fixed)
+    assert np.array_equal(six_nodes().with_features(changing).features_at(3), changing[3])
+
+
+def test_asking_for_features_there_are_none_of_is_an_error() -> None:
+    with pytest.raises(GraphError, match="no features"):
+        six_nodes().features_at(0)
+
+
+@pytest.mark.parametrize("shape", [(5, 2), (6,), (3, 6, 2), (6, 0)])
+def test_features_of_a_wrong_shape_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(GraphError, match="features have shape"):
+        six_nodes().with_features(np.zeros(shape))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_features_that_are_not_finite_name_the_node_and_step(bad: float) -> None:
+    x = np.zeros((4, 6, 2))
+    x[2, 4, 1] = bad
+    with pytest.raises(GraphError, match=r"1 node\(s\) at step 2 are NaN or infinite, the first is node 4"):
+        six_nodes().with_features(x)
+
+
+def test_labels_outside_the_classes_are_refused() -> None:
+    with pytest.raises(GraphError, match="labels run from -1 to 2, but there are 2"):
+        six_nodes().with_labels(np.array([0, 1, 2, -1, 0, 1]), ("a", "b"))
+
+
+def test_validate_names_a_neighbour_out_of_range() -> None:
+    graph = six_nodes()
+    broken = replace(graph.history, neighbours=graph.history.neighbours + 3)
+    with pytest.raises(GraphError, match=r"history names a neighbour outside 0\.\.5"):
+        replace(graph, history=broken).validate()
+
+
+def test_validate_names_offsets_that_do_not_ascend() -> None:
+    graph = six_nodes()
+    offsets = graph.snapshot.step_offsets.copy()
+    offsets[0, 1], offsets[0, 2] = 3, 1
+    broken = TimeSlicedCSR(graph.snapshot.indptr, offsets, graph.snapshot.neighbours)
+    with pytest.raises(GraphError, match="step offsets of the snapshot"):
+        replace(graph, snapshot=broken).validate()
+
+
+def test_validate_names_step_bounds_that_do_not_ascend() -> None:
+    graph = six_nodes()
+    with pytest.raises(GraphError, match="step bounds do not ascend"):
+        replace(graph, step_start=np.array([10, 5, 30, 40])).validate()
+
+
+def test_require_names_what_is_missing() -> None:
+    graph = six_nodes()
+    with pytest.raises(GraphError, match="4 step, and 5 are needed"):
+        graph.require(steps=5)
+    with pytest.raises(GraphError, match="no labels"):
+        graph.require(classes=2)
+    with pytest.raises(GraphError, match="hold 1 class, and 2 are needed"):
+        graph.with_labels(np.zeros(6, dtype=np.int64), ("only",)).require(classes=2)
+    with pytest.raises(GraphError, match="no features"):
+        graph.require(features=True)
+
+
+def test_summary_counts_labels_per_class() -> None:
+    graph = six_nodes().with_labels(np.array([0, 1, 1, -1, -1, 0]), ("a", "b"))
+    assert graph.summary()["class_sizes"] == {"a": 2, "b": 2}
+    assert graph.summary()["labelled"] == 4

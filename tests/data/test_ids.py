@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chronospike.data.ids import NodeIds, as_id_array
+from chronospike.errors import InputError
+
+
+def test_plain_integers_are_held_as_integers() -> None:
+    ids = NodeIds.of(["10", "-7", "0"])
+    assert not ids.is_text
+    assert list(ids) == [10, -7, 0]
+
+
+@pytest.mark.parametrize("odd", ["007", "+5", "1.0", "-0", "1e3", " 4", "99999999999999999999", "x", "५"])
+def test_anything_but_plain_integers_stays_text(odd: str) -> None:
+    ids = NodeIds.of([odd, "5"])
+    assert ids.is_text
+    assert list(ids) == [odd, "5"]
+
+
+def test_lookup_finds_numbers_given_as_text_and_the_reverse() -> None:
+    assert NodeIds.of([10, 5]).lookup(["5", "10", "05", "x"]).tolist() == [1, 0, -1, -1]
+    assert NodeIds.of(["a", "5"]).lookup([5, 6]).tolist() == [1, -1]
+
+
+def test_float_ids_without_a_fraction_are_integers() -> None:
+    assert as_id_array(pa.array([1.0, 2.0])).to_pylist() == [1, 2]
+    assert as_id_array(pa.array([1.5, 2.0])).type == pa.large_string()
+
+
+def test_repeated_ids_are_refused() -> None:
+    with pytest.raises(InputError, match="3 ids, 2 distinct"):
+        NodeIds.of(["a", "b", "a"])
+
+
+def test_take_returns_ids_in_the_order_asked() -> None:
+    assert NodeIds.of(["a", "b", "c"]).take(np.array([2, 0])).to_pylist() == ["c", "a"]
+
+
+def test_equality_and_repr() -> None:
+    assert NodeIds.range(3) == NodeIds.of([0, 1, 2])
+    assert NodeIds.range(3) != NodeIds.range(4)
+    assert repr(NodeIds.of(["a", "b", "c", "d"])) == "NodeIds(4: 'a', 'b', 'c', …)"
+
+
+@given(st.lists(st.text(max_size=8), unique=True))
+def test_text_ids_survive_storage_letter_for_letter(names: list[str]) -> None:
+    names = [name for name in names if name.isprintable()]
+    ids = NodeIds.of(names)
+    again = NodeIds.from_arrays(ids.to_arrays())
+    assert [str(name) for name in again] == names
+    assert again.lookup(names).tolist() == list(range(len(names)))
+
+
+def test_a_sliced_array_is_stored_from_its_own_start() -> None:
+    ids = NodeIds(pa.array(["x", "yy", "zzz"], type=pa.large_string()).slice(1))
+    assert list(NodeIds.from_arrays(ids.to_arrays())) == ["yy", "zzz"]
