@@ -1,0 +1,215 @@
+"""Leaky integrate-and-fire neurons with a time constant, threshold and surrogate slope per channel.
+
+For channel i, with k = 1 / τ_i (Eq. 10-12):
+
+    u_t  = u'_{t-1} + k (h_t - (u'_{t-1} - u_reset))        integrate
+    s_t  = 1 if u_t >= V_i else 0                           fire
+    u'_t = (1 - s_t) u_t + s_t u_reset                      reset
+
+`lif_step` and `lif_sequence` are pure functions; state is passed, never hidden. `lif_sequence` has two
+implementations of one meaning: `"plain"`, autograd through `lif_step`, and `"fused"`, whose backward pass
+is the recursion written out in `_FusedLIF`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from chronospike.nn.surrogate import spike, spike_slope, spike_slope_by_alpha
+
+ResetGradient = Literal["detach", "full", "straight_through"]
+
+
+@dataclass(frozen=True)
+class LIFParameters:
+    """Per-channel parameters `[C]` and the reset potential.
+
+    `reset_gradient` says how the reset enters the backward pass: `"detach"` takes the spike in Eq. 12 for a
+    constant (Theorem 3), `"full"` differentiates it through the surrogate, `"straight_through"` passes the
+    gradient as if there had been no reset.
+    """
+
+    tau: Tensor
+    threshold: Tensor
+    alpha: Tensor
+    u_reset: float = 0.0
+    reset_gradient: ResetGradient = "detach"
+
+
+def lif_step(h: Tensor, membrane: Tensor, parameters: LIFParameters) -> tuple[Tensor, Tensor, Tensor]:
+    """One step: input `h` and membrane after the last reset, both `[..., C]`.
+
+    Returns:
+        The spikes, the membrane before the reset, and the membrane after it.
+    """
+    p = parameters
+    before = membrane + (h - (membrane - p.u_reset)) / p.tau
+    spikes = spike(before, p.threshold, p.alpha)
+    if p.reset_gradient == "straight_through":
+        after = before + (spikes * (p.u_reset - before)).detach()
+    else:
+        gate = spikes if p.reset_gradient == "full" else spikes.detach()
+        after = (1 - gate) * before + gate * p.u_reset
+    return spikes, before, after
+
+
+def lif_sequence(
+    h: Tensor, parameters: LIFParameters, *, implementation: Literal["fused", "plain"] = "fused"
+) -> tuple[Tensor, Tensor]:
+    """All steps of inputs `[T, ..., C]`, from a membrane of zero.
+
+    Returns:
+        Spikes `[T, ..., C]` and membranes before the reset `[T, ..., C]`. The membranes carry no gradient.
+    """
+    if implementation == "plain":
+        membrane = torch.zeros_like(h[0])
+        steps = []
+        for h_t in h:
+            spikes, before, membrane = lif_step(h_t, membrane, parameters)
+            steps.append((spikes, before.detach()))
+        return torch.stack([s for s, _ in steps]), torch.stack([u for _, u in steps])
+    p = parameters
+    spikes, membranes = _FusedLIF.apply(h, p.tau, p.threshold, p.alpha, p.u_reset, p.reset_gradient)  # type: ignore[no-untyped-call]
+    return spikes, membranes
+
+
+class _FusedLIF(torch.autograd.Function):
+    """The whole sequence as one node of the autograd graph; only the membranes are kept for the backward pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, h: Tensor, tau: Tensor, threshold: Tensor, alpha: Tensor, u_reset: float, reset_gradient: str
+    ) -> tuple[Tensor, Tensor]:
+        k = 1 / tau
+        membranes = torch.empty_like(h)
+        spikes = torch.empty_like(h)
+        after = torch.zeros_like(h[0])
+        for t in range(len(h)):
+            torch.add(after, k * (h[t] - (after - u_reset)), out=membranes[t])
+            torch.ge(membranes[t], threshold, out=spikes[t])
+            after = torch.where(spikes[t] > 0, u_reset, membranes[t])
+        ctx.save_for_backward(h, membranes, tau, threshold, alpha)
+        ctx.u_reset, ctx.reset_gradient = u_reset, reset_gradient
+        ctx.mark_non_differentiable(membranes)
+        return spikes, membranes
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """From the last step to the first, with G_t = ∂L/∂s_t and λ_t = ∂L/∂u_t:
+
+        λ_t = G_t σ'(d_t) + r_t λ'_t,   λ'_t = (1 - k) λ_{t+1}
+        ∂L/∂h_t = k λ_t,   ∂L/∂k += λ_t (h_t - (u'_{t-1} - u_reset)),   ∂L/∂V -= G_t σ'(d_t)
+
+        r_t is 1 - s_t (the reset blocks the membrane's past), or 1 for `straight_through`; with `full`,
+        G_t also takes λ'_t (u_reset - u_t), the spike's own part in the reset.
+        """
+        h, membranes, tau, threshold, alpha = ctx.saved_tensors
+        grad_spikes = grads[0]
+        k = 1 / tau
+        grad_h = torch.empty_like(h)
+        later = torch.zeros_like(h[0])
+        grad_k, grad_threshold, grad_alpha = (torch.zeros_like(h[0]) for _ in range(3))
+        for t in reversed(range(len(h))):
+            distance = membranes[t] - threshold
+            fired = distance >= 0
+            carried = (1 - k) * later
+            grad = grad_spikes[t]
+            if ctx.reset_gradient == "full":
+                grad = grad + carried * (ctx.u_reset - membranes[t])
+            through_spike = grad * spike_slope(distance, alpha)
+            if ctx.reset_gradient != "straight_through":
+                carried = carried.masked_fill(fired, 0.0)
+            later = through_spike + carried
+            previous = (
+                torch.where(membranes[t - 1] >= threshold, ctx.u_reset, membranes[t - 1])
+                if t
+                else torch.zeros_like(later)
+            )
+            torch.mul(later, k, out=grad_h[t])
+            grad_k.addcmul_(later, h[t] - (previous - ctx.u_reset))
+            grad_threshold -= through_spike
+            grad_alpha.addcmul_(grad, spike_slope_by_alpha(distance, alpha))
+        grad_tau = -grad_k.sum_to_size(tau.shape) / tau.square()
+        return (
+            grad_h,
+            grad_tau,
+            grad_threshold.sum_to_size(threshold.shape),
+            grad_alpha.sum_to_size(alpha.shape),
+            None,
+            None,
+        )
+
+
+# In single precision ½ + softplus(x) rounds to ½ itself for x below -17; the margin keeps τ strictly above.
+_TAU_FLOOR = 0.5 + 1e-4
+
+
+def inverse_softplus(value: float) -> float:
+    """The x with softplus(x) = `value`."""
+    return math.log(math.expm1(value))
+
+
+class AdaptiveLIF(nn.Module):
+    """A layer of LIF neurons whose τ, V_th and α are learned per channel.
+
+    With `form="softplus"`, τ = ½ + softplus(τ̃) and α = softplus(α̃) stay where the dynamics are stable (τ > ½)
+    and the surrogate is finite (α > 0) under any step of the optimiser; `"raw"` is the paper's bare
+    parameters. `learn=False` fixes all three at their initial values (the ablation "w/o Adaptive LIF").
+    """
+
+    raw_tau: Tensor
+    raw_alpha: Tensor
+    threshold: Tensor
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        tau: float = 1.0,
+        threshold: float = 1.0,
+        alpha: float = 1.0,
+        u_reset: float = 0.0,
+        form: Literal["softplus", "raw"] = "softplus",
+        reset_gradient: ResetGradient = "detach",
+        learn: bool = True,
+    ) -> None:
+        super().__init__()
+        self.u_reset = u_reset
+        self.form = form
+        self.reset_gradient: ResetGradient = reset_gradient
+        raw_tau, raw_alpha = tau, alpha
+        if form == "softplus":
+            raw_tau, raw_alpha = inverse_softplus(tau - _TAU_FLOOR), inverse_softplus(alpha)
+        for name, value in (("raw_tau", raw_tau), ("threshold", threshold), ("raw_alpha", raw_alpha)):
+            tensor = torch.full((channels,), float(value))
+            if learn:
+                self.register_parameter(name, nn.Parameter(tensor))
+            else:
+                self.register_buffer(name, tensor)
+
+    @property
+    def tau(self) -> Tensor:
+        """`[C]` time constants."""
+        return self.raw_tau if self.form == "raw" else _TAU_FLOOR + nn.functional.softplus(self.raw_tau)
+
+    @property
+    def alpha(self) -> Tensor:
+        """`[C]` surrogate slopes."""
+        return self.raw_alpha if self.form == "raw" else nn.functional.softplus(self.raw_alpha)
+
+    def current(self) -> LIFParameters:
+        """The values this layer computes with."""
+        return LIFParameters(self.tau, self.threshold, self.alpha, self.u_reset, self.reset_gradient)
+
+    def forward(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs `[T, ..., C]` to spikes and membranes of the same shape."""
+        return lif_sequence(h, self.current())
+
+    def extra_repr(self) -> str:
+        learned = "learned" if isinstance(self.raw_tau, nn.Parameter) else "fixed"
+        return f"{len(self.raw_tau)}, {learned}, {self.form}, reset_gradient={self.reset_gradient}"

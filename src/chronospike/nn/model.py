@@ -1,0 +1,147 @@
+"""ChronoSpike, in the order of the paper's section 4: aggregate, spike, integrate over time, classify."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from chronospike.nn.aggregate import Aggregator, AttentiveAggregator, MeanAggregator, SumAggregator
+from chronospike.nn.lif import AdaptiveLIF, ResetGradient
+from chronospike.nn.temporal import LastStep, LSTMOverSteps, MeanOverSteps, TemporalTransformer
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What the network is made of; the defaults are the paper's."""
+
+    inputs: int
+    classes: int
+    hidden: tuple[int, ...] = (128, 64)
+    heads: int = 4
+    dropout: float = 0.7
+    aggregator: Literal["attention", "mean", "sum"] = "attention"
+    neuron: Literal["adaptive", "fixed", "relu"] = "adaptive"
+    neuron_form: Literal["softplus", "raw"] = "softplus"
+    reset_gradient: ResetGradient = "detach"
+    temporal: Literal["transformer", "lstm", "mean", "last"] = "transformer"
+    temporal_heads: int = 4
+    feedforward: int = 128
+    temporal_dropout: float = 0.1
+    positions: Literal["learned", "rotary"] = "learned"
+    max_steps: int = 200
+
+
+@dataclass
+class Record:
+    """What an analysis may want to see of one forward pass; every list has one entry per layer.
+
+    Attributes:
+        spikes, membranes: `[T, n, C]`, the batch's roots first; the membranes are those before the reset.
+        neighbour_attention: `[T, B, S, H]` of the roots.
+        time_attention: `[B, H, T, T]` (query, key).
+    """
+
+    spikes: list[Tensor] = field(default_factory=list)
+    membranes: list[Tensor] = field(default_factory=list)
+    neighbour_attention: list[Tensor] = field(default_factory=list)
+    time_attention: Tensor | None = None
+
+
+class ChronoSpike(nn.Module):
+    """Classifies and embeds nodes from their sampled neighbourhoods at T steps."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__()
+        self.architecture = a = architecture
+        widths = (a.inputs, *a.hidden)
+        self.aggregators = nn.ModuleList(_aggregator(a, *pair) for pair in pairwise(widths))
+        self.neurons = nn.ModuleList(_neuron(a, width) for width in a.hidden)
+        self.temporal = _temporal(a)
+        width = a.hidden[-1]
+        self.readout = nn.Sequential(_linear(width, width), nn.Tanh(), _linear(width, width))
+        self.classifier = _linear(width, a.classes)
+
+    def forward(self, hops: Sequence[Tensor], record: Record | None = None) -> tuple[Tensor, Tensor]:
+        """Logits `[B, classes]` and embeddings z `[B, C]`.
+
+        Args:
+            hops: features of the sampled trees, hop by hop: `[T, B, D]`, `[T, B S1, D]`, `[T, B S1 S2, D]` …
+                The neighbours of position i of a hop are positions i S … (i + 1) S - 1 of the next.
+            record: filled with what happened inside, if given.
+        """
+        spikes = self.spike_sequence(hops, record)
+        z = self.readout(self._over_time(spikes, record))
+        return self.classifier(z), z
+
+    def spike_sequence(self, hops: Sequence[Tensor], record: Record | None = None) -> Tensor:
+        """Layer by layer, every step at once: the roots' last spikes `[T, B, C]` (sections 4.2 and 4.3)."""
+        if len(hops) != len(self.aggregators) + 1:
+            raise ValueError(f"{len(self.aggregators)} layers need {len(self.aggregators) + 1} hops, not {len(hops)}")
+        x = list(hops)
+        for layer, (aggregate, neuron) in enumerate(zip(self.aggregators, self.neurons, strict=True)):
+            sizes = [hop.shape[1] for hop in x[:-1]]
+            pairs = [(own, near.unflatten(1, (own.shape[1], -1))) for own, near in pairwise(x)]
+            currents = [aggregate(own, near) for own, near in pairs]
+            spikes, membranes = neuron(torch.cat(currents, dim=1))
+            if record is not None:
+                record.spikes.append(spikes)
+                record.membranes.append(membranes)
+                if isinstance(aggregate, AttentiveAggregator):
+                    record.neighbour_attention.append(aggregate.weights(*pairs[0]))
+            if layer + 1 < len(self.neurons):
+                spikes = F.dropout(spikes, self.architecture.dropout, self.training)
+            x = list(spikes.split(sizes, dim=1))
+        return x[0]
+
+    def _over_time(self, spikes: Tensor, record: Record | None) -> Tensor:
+        """One vector per root, `[B, C]` (section 4.4)."""
+        if record is not None and isinstance(self.temporal, TemporalTransformer):
+            last, record.time_attention = self.temporal.forward_plain(spikes)
+            return last
+        result: Tensor = self.temporal(spikes)
+        return result
+
+    def parameter_count(self) -> int:
+        """Trainable parameters."""
+        return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
+
+
+class ReLUNeuron(nn.Module):
+    """No spikes and no memory: the ablation "w/o SNN (ReLU)"."""
+
+    def forward(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        return F.relu(h), h.detach()
+
+
+def _linear(inputs: int, outputs: int) -> nn.Linear:
+    linear = nn.Linear(inputs, outputs)
+    nn.init.xavier_uniform_(linear.weight)
+    nn.init.zeros_(linear.bias)
+    return linear
+
+
+def _aggregator(a: Architecture, inputs: int, channels: int) -> Aggregator:
+    if a.aggregator == "attention":
+        return AttentiveAggregator(inputs, channels, a.heads)
+    return {"mean": MeanAggregator, "sum": SumAggregator}[a.aggregator](inputs, channels)
+
+
+def _neuron(a: Architecture, channels: int) -> nn.Module:
+    if a.neuron == "relu":
+        return ReLUNeuron()
+    return AdaptiveLIF(channels, form=a.neuron_form, reset_gradient=a.reset_gradient, learn=a.neuron == "adaptive")
+
+
+def _temporal(a: Architecture) -> nn.Module:
+    width = a.hidden[-1]
+    if a.temporal == "transformer":
+        return TemporalTransformer(width, a.temporal_heads, a.feedforward, a.temporal_dropout, a.max_steps, a.positions)
+    if a.temporal == "lstm":
+        return LSTMOverSteps(width)
+    return MeanOverSteps() if a.temporal == "mean" else LastStep()

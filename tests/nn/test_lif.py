@@ -1,0 +1,161 @@
+"""The neuron against a calculation done by hand, finite differences, and its plain twin.
+
+Two channels over five steps, u_reset = 0:
+    A: τ = 1, V = 1.0, α = 1.  h = 0.5 1.2 0.9 1.0 -0.3.  With τ = 1 the membrane is the input: spikes 0 1 0 1 0.
+    B: τ = 2, V = 0.8, α = 2.  h = 1.0 1.0 0.4 2.0 0.0.   u = 0.5 0.75 0.575 1.2875, a spike and a reset, then 0.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+import torch
+from torch import Tensor
+
+from chronospike.nn.lif import AdaptiveLIF, LIFParameters, ResetGradient, lif_sequence, lif_step
+
+Implementation = Literal["fused", "plain"]
+BOTH: tuple[Implementation, ...] = ("fused", "plain")
+INPUT = [[0.5, 1.0], [1.2, 1.0], [0.9, 0.4], [1.0, 2.0], [-0.3, 0.0]]
+
+
+def _by_hand() -> tuple[Tensor, LIFParameters]:
+    h = torch.tensor(INPUT, dtype=torch.double, requires_grad=True)
+    tau, threshold, alpha = (
+        torch.tensor(values, dtype=torch.double, requires_grad=True) for values in ([1.0, 2.0], [1.0, 0.8], [1.0, 2.0])
+    )
+    return h, LIFParameters(tau, threshold, alpha)
+
+
+@pytest.mark.parametrize("implementation", BOTH)
+def test_five_steps_worked_by_hand(implementation: Implementation) -> None:
+    h, parameters = _by_hand()
+    spikes, membranes = lif_sequence(h, parameters, implementation=implementation)
+    assert spikes.tolist() == [[0, 0], [1, 0], [0, 0], [1, 1], [0, 0]]
+    expected = [[0.5, 0.5], [1.2, 0.75], [0.9, 0.575], [1.0, 1.2875], [-0.3, 0.0]]
+    torch.testing.assert_close(membranes, torch.tensor(expected, dtype=torch.double))
+
+
+@pytest.mark.parametrize("implementation", BOTH)
+def test_gradients_of_two_spikes_worked_by_hand(implementation: Implementation) -> None:
+    """L = s_A(step 2) + s_B(step 4).
+
+    A: d = 0.2, σ' = 1/1.2² = 0.694444; nothing flows further back since 1 - 1/τ = 0.
+    B: d = 0.4875, σ' = 2/1.975² = 0.512738; λ halves at each earlier step, and ∂L/∂h is half of λ.
+       ∂L/∂τ = -¼ Σ λ_t (h_t - u_{t-1}) = -¼ (0.730652 - 0.089729 + 0.064092 + 0.064092) = -0.192277.
+    """
+    h, p = _by_hand()
+    spikes, _ = lif_sequence(h, p, implementation=implementation)
+    (spikes[1, 0] + spikes[3, 1]).backward()
+    by_h = [[0.0, 0.032046], [0.694444, 0.064092], [0.0, 0.128185], [0.0, 0.256369], [0.0, 0.0]]
+
+    def check(grad: Tensor | None, expected: list[float] | list[list[float]]) -> None:
+        torch.testing.assert_close(grad, torch.tensor(expected, dtype=torch.double), atol=1e-6, rtol=1e-5)
+
+    check(h.grad, by_h)
+    check(p.tau.grad, [-0.486111, -0.192277])
+    check(p.threshold.grad, [-0.694444, -0.512738])
+    check(p.alpha.grad, [0.138889, 0.124980])
+
+
+def test_gradients_are_finite_differences_of_the_smooth_curve() -> None:
+    """With the pattern of resets held fixed, the loss on the smooth curve is an ordinary function."""
+    generator = torch.Generator().manual_seed(5)
+    h = torch.randn(6, 4, 2, dtype=torch.double, generator=generator) * 1.5
+    weights = torch.randn(6, 4, 2, dtype=torch.double, generator=generator)
+    values = [h, *(torch.tensor(v, dtype=torch.double) for v in ([0.8, 2.5], [0.6, 0.9], [1.0, 2.0]))]
+    fired = lif_sequence(values[0], LIFParameters(values[1], values[2], values[3], 0.2))[0]
+    assert 0 < fired.mean() < 1
+
+    def smooth_loss(h: Tensor, tau: Tensor, threshold: Tensor, alpha: Tensor) -> Tensor:
+        membrane, loss = torch.zeros_like(h[0]), torch.zeros((), dtype=torch.double)
+        for t in range(len(h)):
+            before = membrane + (h[t] - (membrane - 0.2)) / tau
+            d = before - threshold
+            loss = loss + (weights[t] * alpha * d / (1 + alpha * d.abs())).sum()
+            membrane = torch.where(fired[t] > 0, 0.2, before)
+        return loss
+
+    learned = [v.clone().requires_grad_() for v in values]
+    spikes, _ = lif_sequence(learned[0], LIFParameters(learned[1], learned[2], learned[3], 0.2))
+    (weights * spikes).sum().backward()
+    for i, value in enumerate(values):
+        grad = learned[i].grad
+        assert grad is not None
+        for place in range(0, value.numel(), 5):
+            nudged = [v.clone() for v in values]
+            ends = []
+            for sign in (1, -1):
+                nudged[i] = value.clone()
+                nudged[i].view(-1)[place] += sign * 1e-6
+                ends.append(smooth_loss(*nudged))
+            torch.testing.assert_close(grad.view(-1)[place], (ends[0] - ends[1]) / 2e-6, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("reset_gradient", ["detach", "full", "straight_through"])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (7, 5, 3), (4, 2, 3, 6), (27, 33, 5)])
+def test_fused_equals_plain_in_values_and_gradients(shape: tuple[int, ...], reset_gradient: ResetGradient) -> None:
+    results = []
+    for implementation in BOTH:
+        generator = torch.Generator().manual_seed(sum(shape))
+        channels = shape[-1]
+        h = (torch.randn(shape, dtype=torch.double, generator=generator) * 1.5).requires_grad_()
+        tau = (0.6 + 2 * torch.rand(channels, dtype=torch.double, generator=generator)).requires_grad_()
+        threshold = torch.rand(channels, dtype=torch.double, generator=generator).requires_grad_()
+        alpha = (0.5 + torch.rand(channels, dtype=torch.double, generator=generator)).requires_grad_()
+        weights = torch.randn(shape, dtype=torch.double, generator=generator)
+        parameters = LIFParameters(tau, threshold, alpha, 0.1, reset_gradient)
+        spikes, membranes = lif_sequence(h, parameters, implementation=implementation)
+        (weights * spikes).sum().backward()
+        results.append((spikes, membranes, h.grad, tau.grad, threshold.grad, alpha.grad))
+    for fused, plain in zip(*results, strict=True):
+        torch.testing.assert_close(fused, plain)
+
+
+def test_the_three_reset_gradients_differ_and_the_spikes_do_not() -> None:
+    grads, spikes = [], []
+    choices: tuple[ResetGradient, ...] = ("detach", "full", "straight_through")
+    for choice in choices:
+        h = torch.tensor([[1.5], [0.4], [1.5]], dtype=torch.double, requires_grad=True)
+        one = torch.ones(1, dtype=torch.double)
+        s, _ = lif_sequence(h, LIFParameters(2 * one, 0.7 * one, one, 0.0, choice))
+        s.sum().backward()
+        assert h.grad is not None
+        grads.append(h.grad[0].item())
+        spikes.append(s.detach().flatten().tolist())
+    assert spikes == [[1, 0, 1]] * 3
+    assert len(set(grads)) == 3
+
+
+def test_a_step_fires_at_the_threshold_and_resets() -> None:
+    p = LIFParameters(torch.ones(1), torch.ones(1), torch.ones(1), u_reset=-0.5)
+    spikes, before, after = lif_step(torch.tensor([1.5]), torch.tensor([0.3]), p)
+    assert (spikes.item(), before.item(), after.item()) == (1.0, 1.0, -0.5)
+
+
+@pytest.mark.parametrize("push", [1e3, -1e3])
+def test_tau_stays_above_a_half_under_any_step(push: float) -> None:
+    layer = AdaptiveLIF(4)
+    optimiser = torch.optim.SGD(layer.parameters(), lr=1.0)
+    for _ in range(20):
+        optimiser.zero_grad()
+        for parameter in layer.parameters():
+            parameter.grad = torch.full_like(parameter, push)
+        optimiser.step()
+        assert (layer.tau > 0.5).all()
+        assert (layer.alpha >= 0).all()
+        assert torch.isfinite(layer.tau).all()
+
+
+@pytest.mark.parametrize("form", ["softplus", "raw"])
+def test_neurons_start_at_the_papers_values(form: Literal["softplus", "raw"]) -> None:
+    layer = AdaptiveLIF(3, form=form)
+    for value in (layer.tau, layer.threshold, layer.alpha):
+        torch.testing.assert_close(value.detach(), torch.ones(3))
+
+
+def test_fixed_neurons_have_no_parameters_but_keep_their_state() -> None:
+    layer = AdaptiveLIF(3, learn=False)
+    assert list(layer.parameters()) == []
+    assert set(layer.state_dict()) == {"raw_tau", "threshold", "raw_alpha"}
