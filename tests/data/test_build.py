@@ -25,7 +25,9 @@ def test_a_directed_graph_keeps_both_directions_apart() -> None:
 
 def _single(source: list[int], target: list[int]) -> None:
     count = len(source)
-    events = Events(np.array(source, dtype=np.int64), np.array(target, dtype=np.int64), np.zeros(count), NodeIds.range(2))
+    events = Events(
+        np.array(source, dtype=np.int64), np.array(target, dtype=np.int64), np.zeros(count), NodeIds.range(2)
+    )
     build_graph(events, Steps(np.zeros(count, dtype=np.int32), np.zeros(1), np.zeros(1)))
 
 

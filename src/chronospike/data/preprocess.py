@@ -1,0 +1,104 @@
+"""Standardising features: one mean and one standard deviation per step, over the whole node × feature block.
+
+Works on rows of a memory map a few megabytes at a time, so that features larger than the memory are neither
+copied nor held. `block_statistics` once and `apply` on whatever part is needed give the same numbers as
+`standardise` on everything.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from chronospike.errors import GraphError
+from chronospike.threads import run_chunks
+
+# Values handled at a time by one thread: 8 MiB in double precision, which stays near the processor's cache.
+CHUNK_VALUES = 1 << 20
+
+
+def standardise(features: NDArray[Any], out: NDArray[Any] | None = None, dtype: DTypeLike = np.float32) -> NDArray[Any]:
+    """Features with mean 0 and standard deviation 1 at each step; a constant block becomes zeros.
+
+    Args:
+        features: `[T, N, d]`, or `[N, d]` as one block.
+        out: where to write, of the same shape and any floating type; `features` itself is allowed.
+        dtype: type of the result if `out` is not given.
+    """
+    blocks = _blocks(features)
+    if out is None:
+        out = np.empty(features.shape, dtype=dtype)
+    elif out.shape != features.shape:
+        raise GraphError(f"out has shape {list(out.shape)}, the features {list(features.shape)}")
+    results = _blocks(out)
+    mean, std = block_statistics(features)
+    for step in range(len(blocks)):
+        apply(blocks[step], float(mean[step]), float(std[step]), results[step])
+    return out
+
+
+def block_statistics(features: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(`[T]` mean, `[T]` population standard deviation) of each step's block; `[N, d]` counts as one step.
+
+    A standard deviation of exactly 0 marks a block whose values are all the same.
+    """
+    blocks = _blocks(features)
+    mean, std = np.zeros(len(blocks)), np.zeros(len(blocks))
+    for step in range(len(blocks)):
+        mean[step], std[step] = _one_block(blocks[step])
+    return mean, std
+
+
+def apply(block: NDArray[Any], mean: float, std: float, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    """`(block - mean) / std` for any rows `[..., d]` of a step, in single precision unless `out` says otherwise."""
+    if out is None:
+        out = np.empty(block.shape, dtype=np.float32)
+    target = out
+    scale = 1.0 / std if std > 0 else 0.0
+
+    def work(start: int, stop: int) -> None:
+        for low, high in _row_ranges(block, start, stop):
+            # Subtracting in double precision: a mean far from zero would cost half and single their digits.
+            target[low:high] = (block[low:high].astype(np.float64) - mean) * scale
+
+    run_chunks(work, len(block))
+    return out
+
+
+def _one_block(block: NDArray[Any]) -> tuple[float, float]:
+    """Mean and population standard deviation of all values, in one pass."""
+    ranges = list(_row_ranges(block, 0, len(block)))
+    # Count, mean, sum of squared deviations, smallest and largest value of each range.
+    parts = np.zeros((len(ranges), 5))
+
+    def work(start: int, stop: int) -> None:
+        for i in range(start, stop):
+            values = block[slice(*ranges[i])].astype(np.float64)
+            mean = values.mean()
+            low, high = values.min(), values.max()
+            values -= mean
+            parts[i] = values.size, mean, np.vdot(values, values), low, high
+
+    # Ranges are the same whatever the number of threads, and so is the sum over them.
+    run_chunks(work, len(ranges))
+    count, means, squares, low, high = parts.T
+    if len(ranges) == 0 or low.min() == high.max():
+        return float(means[0]) if len(ranges) else 0.0, 0.0
+    total = float(count @ means / count.sum())
+    variance = (squares.sum() + count @ (means - total) ** 2) / count.sum()
+    return total, float(np.sqrt(variance))
+
+
+def _row_ranges(block: NDArray[Any], start: int, stop: int) -> list[tuple[int, int]]:
+    """Consecutive (low, high) row ranges of about `CHUNK_VALUES` values."""
+    per_row = max(1, int(np.prod(block.shape[1:])))
+    rows = max(1, CHUNK_VALUES // per_row)
+    return [(low, min(low + rows, stop)) for low in range(start, stop, rows)]
+
+
+def _blocks(features: NDArray[Any]) -> NDArray[Any]:
+    if features.ndim not in (2, 3):
+        raise GraphError(f"features have shape {list(features.shape)}, expected [N, d] or [T, N, d]")
+    return features if features.ndim == 3 else features[None]

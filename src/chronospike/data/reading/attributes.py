@@ -1,0 +1,198 @@
+"""Users' own node features: numbers as they are, categories one-hot encoded, fixed or changing over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chronospike.data.graph import DynamicGraph
+from chronospike.data.ids import NodeIds
+from chronospike.data.reading.columns import FEATURE_TIME, NODE, Given, find_column, find_optional
+from chronospike.data.reading.edges import check_choice, read_sheet
+from chronospike.data.reading.encoding import encode_column
+from chronospike.data.reading.labels import ON_UNKNOWN, known_nodes, refuse_gaps
+from chronospike.data.reading.numbering import positions_in
+from chronospike.data.reading.tables import PathLike, Sheet, existing_file, missing, sheet_of
+from chronospike.data.reading.times import read_times, time_column
+from chronospike.errors import InputError
+
+
+def read_features(
+    path: PathLike,
+    graph: DynamicGraph,
+    *,
+    node: Given = None,
+    time: Given = None,
+    columns: Sequence[str | int] | None = None,
+    on_unknown: str = "error",
+    header: bool | None = None,
+    delimiter: str | None = None,
+) -> tuple[NDArray[Any], dict[str, Any]]:
+    """Features from a `.npy` array or from a table file; see `load_array` and `features_from_table`."""
+    if Path(path).suffix.lower() == ".npy":
+        return load_array(path, graph.num_nodes, graph.num_steps)
+    sheet = read_sheet(path, (NODE, FEATURE_TIME), given=(node, time), header=header, delimiter=delimiter)
+    return features_from_table(sheet, graph, node=node, time=time, columns=columns, on_unknown=on_unknown)
+
+
+def load_array(path: PathLike, num_nodes: int, num_steps: int) -> tuple[NDArray[Any], dict[str, Any]]:
+    """A `.npy` array of shape `[N, d]` or `[T, N, d]`, its rows in the order of the sorted node ids.
+
+    Half and single precision stay on disk, opened by memory map; everything else is made single precision.
+    """
+    file = existing_file(path)
+    try:
+        values = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise InputError(f"{file.name}: not a readable .npy array of numbers: {error}") from error
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiub":
+        raise InputError(f"{file.name}: an array of numbers is needed, found {getattr(values, 'dtype', type(values))}")
+    fixed, moving = (num_nodes,), (num_steps, num_nodes)
+    if values.ndim not in (2, 3) or values.shape[:-1] not in (fixed, moving) or not values.shape[-1]:
+        raise InputError(
+            f"{file.name}: shape {list(values.shape)}, expected [{num_nodes}, d] or [{num_steps}, {num_nodes}, d]"
+        )
+    if values.dtype not in (np.float16, np.float32):
+        values = values.astype(np.float32)
+    for step, block in enumerate(values if values.ndim == 3 else values[None]):
+        bad = np.argwhere(~np.isfinite(block))
+        if len(bad):
+            place = [step, *bad[0].tolist()] if values.ndim == 3 else bad[0].tolist()
+            raise InputError(f"{file.name}: the value at {place} is NaN or infinite")
+    return values, {"feature_names": [f"x{k}" for k in range(values.shape[-1])]}
+
+
+def features_from_table(
+    table: Any,
+    graph: DynamicGraph,
+    *,
+    node: Given = None,
+    time: Given = None,
+    columns: Sequence[str | int] | None = None,
+    on_unknown: str = "error",
+    origin: str = "features",
+) -> tuple[NDArray[Any], dict[str, Any]]:
+    """Features from any Arrow-compatible table with a column of nodes.
+
+    Numbers are used as they are, in single precision; text, booleans and categories are one-hot encoded. Nodes
+    without a row get zeros. With a time column the result is `[T, N, d]`: a row holds from its step on until the
+    node's next row, and before its first a node has zeros. So that nothing is known before its time, a row that
+    falls between two steps holds from the later one, and one after the last step is left out.
+
+    Args:
+        graph: what the nodes and the steps are taken from.
+        node, time: column names, or positions from 1; found by the usual names if not given. The time is optional.
+        columns: the feature columns; all others by default.
+        on_unknown: what to do with nodes that are not in the graph: "error" or "drop".
+
+    Returns:
+        `[N, d]` or `[T, N, d]` float32, and `feature_names` (a category becomes `column=value`) with the counts
+        `feature_rows`, `features_unknown`, `features_after_end` and `nodes_without_features`.
+    """
+    check_choice("on_unknown", on_unknown, ON_UNKNOWN)
+    sheet, ids = sheet_of(table, origin), graph.ids
+    node_at = find_column(sheet, NODE, node)
+    time_at = find_optional(sheet, FEATURE_TIME, time, taken=[node_at])
+    taken = [node_at] if time_at is None else [node_at, time_at]
+    chosen = _feature_columns(sheet, columns, taken)
+    nodes = sheet.column(node_at)
+    refuse_gaps(sheet, nodes, "node")
+    index = positions_in(ids, nodes)
+    known = known_nodes(sheet, nodes, index, np.arange(len(sheet)), "described", on_unknown)
+    encoded = [encode_column(sheet, k) for k in chosen]
+    block = np.concatenate([values for values, _ in encoded], axis=1)
+    if time_at is None:
+        step, late = np.zeros(len(sheet), dtype=np.int64), np.zeros(len(sheet), dtype=bool)
+        times = step
+    else:
+        times = _times(sheet, time_at, graph.step_start)
+        step, late = _steps_of(times, graph.step_start, graph.step_end)
+    keep = np.flatnonzero(known & ~late)
+    order = keep[np.lexsort((times[keep], index[keep]))]
+    _refuse_repeats(sheet, ids, index, times, block, order)
+    values = _spread(block, index, step, order, len(ids), 1 if time_at is None else graph.num_steps)
+    facts = {
+        "feature_names": [name for _, names in encoded for name in names],
+        "feature_rows": len(sheet),
+        "features_unknown": int((~known).sum()),
+        "features_after_end": int((known & late).sum()),
+        "nodes_without_features": len(ids) - len(np.unique(index[keep])),
+    }
+    return values[0] if time_at is None else values, facts
+
+
+def _feature_columns(sheet: Sheet, columns: Sequence[str | int] | None, taken: list[int]) -> list[int]:
+    if columns is None:
+        chosen = [k for k in range(len(sheet.names)) if k not in taken]
+    else:
+        chosen = [find_column(sheet, FEATURE_TIME, column, taken) for column in columns]
+    if not chosen:
+        raise InputError(f"{sheet.origin}: no feature columns beside {', '.join(repr(sheet.names[k]) for k in taken)}")
+    return chosen
+
+
+def _times(sheet: Sheet, time_at: int, step_start: NDArray[Any]) -> NDArray[Any]:
+    column = time_column(sheet, time_at)
+    gap = missing(column)
+    if gap.any():
+        raise InputError(f"{sheet.at(int(np.argmax(gap)))}: '{sheet.names[time_at]}' is empty. Give a time")
+    times = read_times(sheet, column)
+    if (times.dtype.kind == "M") != (step_start.dtype.kind == "M"):
+        kinds = ("dates", "numbers") if times.dtype.kind == "M" else ("numbers", "dates")
+        raise InputError(f"{sheet.origin}: the times are {kinds[0]}, but those of the graph are {kinds[1]}")
+    return times
+
+
+def _steps_of(
+    times: NDArray[Any], start: NDArray[Any], end: NDArray[Any]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The first step that does not end before each time, and which times come after all steps."""
+    begun = np.searchsorted(start, times, side="right") - 1
+    unfinished = np.searchsorted(end, times, side="left")
+    return np.minimum(np.maximum(begun, unfinished), len(start) - 1), times > end[-1]
+
+
+def _refuse_repeats(
+    sheet: Sheet,
+    ids: NodeIds,
+    index: NDArray[np.int64],
+    times: NDArray[Any],
+    block: NDArray[np.float32],
+    order: NDArray[np.int64],
+) -> None:
+    """Two rows of one node and time must agree."""
+    one, two = order[:-1], order[1:]
+    same = np.flatnonzero((index[one] == index[two]) & (times[one] == times[two]))
+    clash = same[(block[one[same]] != block[two[same]]).any(axis=1)]
+    if len(clash):
+        first, second = sorted((int(one[clash[0]]), int(two[clash[0]])))
+        raise InputError(
+            f"{sheet.at(second)}: node '{ids[int(index[second])]}' has other features in row {sheet.row_of(first)}. "
+            "Keep one of the two, or add a time column"
+        )
+
+
+def _spread(
+    block: NDArray[np.float32],
+    index: NDArray[np.int64],
+    step: NDArray[np.int64],
+    order: NDArray[np.int64],
+    num_nodes: int,
+    num_steps: int,
+) -> NDArray[np.float32]:
+    """`[T, N, d]` with each row of `block` from its step on; `order` sorts by node, then time."""
+    values = np.zeros((num_steps, num_nodes, block.shape[1]), dtype=np.float32)
+    # Of several rows of one node within one step the latest counts.
+    last = np.ones(len(order), dtype=bool)
+    last[:-1] = (np.diff(index[order]) != 0) | (np.diff(step[order]) != 0)
+    order = order[last]
+    for t in range(num_steps):
+        if t:
+            values[t] = values[t - 1]
+        now = order[step[order] == t]
+        values[t, index[now]] = block[now]
+    return values

@@ -1,0 +1,181 @@
+"""Timestamped edges from files, tables and arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from chronospike.data.csr import IntArray, smallest_int
+from chronospike.data.events import Events
+from chronospike.data.ids import NodeIds
+from chronospike.data.reading.columns import SOURCE, TARGET, TIME, Given, Role, find_column
+from chronospike.data.reading.json_lines import read_json_lines
+from chronospike.data.reading.numbering import as_column, number_values, whole_numbers
+from chronospike.data.reading.tables import (
+    FEATHER,
+    PARQUET,
+    PathLike,
+    Sheet,
+    existing_file,
+    missing,
+    read_binary_table,
+    sheet_of,
+)
+from chronospike.data.reading.text_files import read_text_table
+from chronospike.data.reading.times import read_times, time_column
+from chronospike.errors import InputError, nearest
+
+JSON = (".json", ".jsonl", ".ndjson")
+COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
+ON_MISSING = ("error", "drop")
+
+
+def read_events(
+    path: PathLike,
+    source: Given = None,
+    target: Given = None,
+    time: Given = None,
+    *,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    on_missing: str = "error",
+) -> Events:
+    """Timestamped edges from a file: CSV, TSV, blank-separated text, JSON lines, Parquet, Arrow or Feather.
+
+    Args:
+        source, target, time: column names, or positions from 1; found by the usual names if not given, and the
+            first three columns where there are no names.
+        header: whether a text file's first row names the columns; None to find out.
+        delimiter: what separates a text file's columns; None to find out.
+        on_missing: what to do with a row that lacks an id or a time: "error" or "drop".
+    """
+    sheet = read_sheet(path, (SOURCE, TARGET, TIME), given=(source, target, time), header=header, delimiter=delimiter)
+    return events_from_table(sheet, source, target, time, on_missing=on_missing)
+
+
+def read_sheet(
+    path: PathLike,
+    roles: Iterable[Role],
+    *,
+    given: Iterable[Given] = (),
+    header: bool | None = None,
+    delimiter: str | None = None,
+) -> Sheet:
+    """A table from a file of any known kind.
+
+    Args:
+        roles: what its columns are for; their known names help to tell a header from data.
+        given: columns the user named.
+    """
+    file = existing_file(path)
+    suffix = file.suffix.lower()
+    if suffix in PARQUET + FEATHER:
+        return read_binary_table(file)
+    unpacked = Path(file.stem).suffix.lower() if suffix in COMPRESSED else suffix
+    if unpacked in JSON:
+        return read_json_lines(file)
+    known = frozenset(name for role in roles for name in role.known)
+    asked = [str(name) for name in given if name is not None]
+    return read_text_table(file, header=header, delimiter=delimiter, known=known, asked=asked)
+
+
+def events_from_table(
+    table: Any,
+    source: Given = None,
+    target: Given = None,
+    time: Given = None,
+    *,
+    on_missing: str = "error",
+    origin: str = "table",
+) -> Events:
+    """Timestamped edges from any Arrow-compatible table: pyarrow, pandas, polars, duckdb, a mapping of columns.
+
+    Args:
+        source, target, time: column names, or positions from 1; found by the usual names if not given.
+        on_missing: what to do with a row that lacks an id or a time: "error" or "drop".
+        origin: what to call the table in messages. Its rows count from 1.
+    """
+    check_choice("on_missing", on_missing, ON_MISSING)
+    sheet = sheet_of(table, origin)
+    u = find_column(sheet, SOURCE, source)
+    v = find_column(sheet, TARGET, target, taken=[u])
+    t = find_column(sheet, TIME, time, taken=[u, v])
+    columns = {"source": sheet.column(u), "target": sheet.column(v), "time": time_column(sheet, t)}
+    kept, rows = _complete_rows(sheet, columns, {"source": u, "target": v, "time": t}, on_missing)
+    times = read_times(sheet, kept["time"], rows)
+    ids, (sources, targets) = number_values(kept["source"], kept["target"])
+    return Events(sources, targets, times, ids, sheet.origin, dropped=len(sheet) - len(times))
+
+
+def events_from_arrays(source: Any, target: Any, time: Any, ids: Any = None) -> Events:
+    """Timestamped edges from three arrays or lists of one length.
+
+    Args:
+        source, target: `[E]` node ids of any kind; with `ids`, indices into it.
+        time: `[E]` integers, floats, datetimes or ISO dates.
+        ids: `[N]` the node ids, where nodes without an edge belong to the graph too.
+    """
+    columns = {name: as_column(values) for name, values in (("source", source), ("target", target), ("time", time))}
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise InputError("arrays: lengths differ: " + ", ".join(f"{name} {count}" for name, count in lengths.items()))
+    if ids is None:
+        return events_from_table(pa.table(columns), "source", "target", "time", origin="arrays")
+    node_ids = ids if isinstance(ids, NodeIds) else NodeIds.of(ids)
+    ends = [_indices(name, columns[name], len(node_ids)) for name in ("source", "target")]
+    sheet = Sheet(pa.table({"time": columns["time"]}), "arrays")
+    moments = time_column(sheet, 0)
+    _complete_rows(sheet, {"time": moments}, {"time": 0}, "error")
+    return Events(ends[0], ends[1], read_times(sheet, moments), node_ids)
+
+
+def add_nodes(events: Events, ids: Any) -> Events:
+    """The same events over their own nodes and these, which may have no edge; the ids stay sorted."""
+    extra = ids.values if isinstance(ids, NodeIds) else as_column(ids)
+    merged, _ = number_values(as_column(events.ids.values), as_column(extra))
+    if len(merged) == len(events.ids):
+        return events
+    moved = merged.lookup(events.ids.values).astype(smallest_int(max(len(merged) - 1, 2**15)))
+    return Events(moved[events.source], moved[events.target], events.time, merged, events.origin, events.dropped)
+
+
+def check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuse a value that is not one of the choices."""
+    if value not in choices:
+        raise InputError(f"{option} {value!r} is not one of: {', '.join(choices)}.{nearest(value, choices)}")
+
+
+def _complete_rows(
+    sheet: Sheet, columns: dict[str, pa.ChunkedArray], places: dict[str, int], on_missing: str
+) -> tuple[dict[str, pa.ChunkedArray], NDArray[np.int64] | None]:
+    """The columns without the rows that lack a value, and the rows left; None if that is all of them."""
+    gaps = {role: missing(column) for role, column in columns.items()}
+    gap = np.logical_or.reduce(list(gaps.values()))
+    if not gap.any():
+        return columns, None
+    if on_missing == "error":
+        first = int(np.argmax(gap))
+        role = next(role for role, absent in gaps.items() if absent[first])
+        name = sheet.names[places[role]] if sheet.named else role
+        raise InputError(f"{sheet.at(first)}: '{name}' is empty. Drop the row or pass --on-missing drop.")
+    rows = np.flatnonzero(~gap)
+    if not len(rows):
+        raise InputError(f"{sheet.origin}: no row has a source, a target and a time")
+    mask = pa.array(~gap)
+    return {role: column.filter(mask) for role, column in columns.items()}, rows
+
+
+def _indices(name: str, column: pa.ChunkedArray, count: int) -> IntArray:
+    whole = whole_numbers(column)
+    if not pa.types.is_integer(whole.type) or whole.null_count:
+        raise InputError(f"arrays: '{name}' must hold indices into ids, whole numbers from 0 to {count - 1}")
+    values = np.asarray(whole.to_numpy())
+    if len(values) and not 0 <= values.min() <= values.max() < count:
+        bad = int(np.argmax((values < 0) | (values >= count)))
+        raise InputError(f"arrays: {name}[{bad}] is {values[bad]}, and there are {count} ids")
+    return values.astype(smallest_int(max(count - 1, 2**15)))

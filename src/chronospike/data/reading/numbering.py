@@ -1,0 +1,88 @@
+"""Values of one or more columns, numbered in their own order: integers by size, text by letters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from chronospike.data.csr import IntArray, smallest_int
+from chronospike.data.ids import NodeIds, as_id_array
+from chronospike.data.reading.tables import is_text
+
+PLAIN_INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"
+
+
+def number_values(*columns: pa.ChunkedArray) -> tuple[NodeIds, list[IntArray]]:
+    """The distinct values of all columns together, and each column as indices into them.
+
+    Values are sorted, so that the numbering does not depend on the order of the rows.
+
+    Args:
+        columns: without nulls; numbers or text. Where one is text, all are numbered as text.
+    """
+    columns = tuple(whole_numbers(column) for column in columns)
+    if any(column.type != columns[0].type for column in columns):
+        columns = tuple(column.cast(pa.large_string()) for column in columns)
+    chunks = [chunk for column in columns for chunk in column.chunks]
+    distinct, codes = distinct_values(pa.chunked_array(chunks, type=columns[0].type))
+    values = as_id_array(distinct)
+    order = pc.sort_indices(values).to_numpy()
+    rank = np.empty(len(order), dtype=smallest_int(max(len(order) - 1, 2**15)))
+    rank[order] = np.arange(len(order), dtype=rank.dtype)
+    bounds = np.cumsum([len(column) for column in columns])[:-1]
+    return NodeIds(values.take(pa.array(order))), list(np.split(rank[codes], bounds))
+
+
+def distinct_values(column: pa.ChunkedArray) -> tuple[pa.Array, NDArray[np.int32]]:
+    """The distinct values in the order of their first occurrence, and `[E]` each value's place among them."""
+    encoded = column.dictionary_encode()
+    if not encoded.num_chunks:
+        return pa.array([], type=column.type), np.zeros(0, dtype=np.int32)
+    # All chunks share one dictionary; joining them through Arrow would hash it again for each.
+    return encoded.chunk(0).dictionary, np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])
+
+
+def whole_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """int64 where the values are whole (pandas makes floats of integers beside a gap), else text.
+
+    Text is taken for whole numbers only if all of it is written the plain way, so that "007" stays what it is.
+    """
+    kind = column.type
+    if is_text(column):
+        plain = len(column) > 0 and pc.all(pc.match_substring_regex(column, PLAIN_INTEGER), min_count=0).as_py()
+        return column.cast(pa.int64() if plain else pa.large_string())
+    if pa.types.is_floating(kind) and not pc.all(pc.equal(column, pc.trunc(column)), min_count=0).as_py():
+        return column.cast(pa.large_string())
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        try:
+            return column.cast(pa.int64())
+        except pa.ArrowInvalid:
+            return column.cast(pa.large_string())
+    return column.cast(pa.large_string())
+
+
+def positions_in(ids: NodeIds, column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """`[K]` node index of each value, -1 where there is none."""
+    if len(column) == 0:
+        return np.zeros(0, dtype=np.int64)
+    distinct, (codes,) = number_values(column)
+    return ids.lookup(distinct.values)[codes]
+
+
+def as_column(values: Any) -> pa.ChunkedArray:
+    """A list, numpy or Arrow array as a column; values of mixed types become text."""
+    if isinstance(values, pa.ChunkedArray):
+        return values
+    if isinstance(values, pa.Array):
+        return pa.chunked_array([values])
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().numpy()
+    try:
+        return pa.chunked_array([pa.array(values, from_pandas=True)])
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError):
+        texts = [None if value is None else str(value) for value in values]
+        return pa.chunked_array([pa.array(texts, type=pa.large_string())])

@@ -1,0 +1,161 @@
+"""A table and what its rows are called in messages, from a file or from any Arrow-compatible object."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.feather as feather
+import pyarrow.parquet as parquet
+from numpy.typing import NDArray
+
+from chronospike.errors import InputError
+
+PathLike = str | os.PathLike[str]
+PARQUET = (".parquet", ".pq")
+FEATHER = (".feather", ".arrow", ".ipc")
+
+
+def count_from_one(index: int) -> int:
+    """The row a person calls the first is 1."""
+    return index + 1
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table with what a message needs to point at one of its rows.
+
+    Attributes:
+        table: its columns; text as it stands in the file, or typed where the format knows types.
+        origin: the file name, or a word for an object in memory.
+        named: False if the columns have no names of their own and are called "1", "2", ….
+        positions: columns of a known layout without names, counted from 0: `{"node": 0, "label": 3}`.
+        row_of: from the index of a row to its number as a person counts, header and blank lines included.
+    """
+
+    table: pa.Table
+    origin: str = "table"
+    named: bool = True
+    positions: Mapping[str, int] = field(default_factory=dict)
+    row_of: Callable[[int], int] = count_from_one
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    @property
+    def names(self) -> list[str]:
+        return [str(name) for name in self.table.column_names]
+
+    def column(self, index: int) -> pa.ChunkedArray:
+        """Column `index` as plain numbers, text, booleans, dates or timestamps."""
+        return plain(self.table.column(index), f"{self.origin}: column '{self.names[index]}'")
+
+    def at(self, index: int) -> str:
+        """`edges.csv row 1042`, for messages."""
+        return f"{self.origin} row {self.row_of(int(index)):d}"
+
+
+def sheet_of(data: Any, origin: str = "table") -> Sheet:
+    """A pyarrow, pandas, polars or duckdb table, anything with `__arrow_c_stream__`, or a mapping of columns."""
+    if isinstance(data, Sheet):
+        return data
+    try:
+        if isinstance(data, pa.Table):
+            return Sheet(data, origin)
+        if isinstance(data, pa.RecordBatch):
+            return Sheet(pa.Table.from_batches([data]), origin)
+        if isinstance(data, pa.RecordBatchReader):
+            return Sheet(data.read_all(), origin)
+        if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+            return Sheet(pa.table(data), origin)
+        if type(data).__module__.split(".")[0] == "pandas":
+            return Sheet(pa.Table.from_pandas(data), origin)
+        if isinstance(data, Mapping):
+            return Sheet(pa.table({str(name): _arrow_values(values) for name, values in data.items()}), origin)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InputError(f"{origin}: cannot be read as an Arrow table: {first_line(error)}") from error
+    raise InputError(
+        f"{origin}: a {type(data).__name__} is not a table. Give a pandas, polars or pyarrow table, "
+        "a mapping of columns, or anything with __arrow_c_stream__"
+    )
+
+
+def _arrow_values(values: Any) -> Any:
+    return values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values)
+
+
+def read_binary_table(path: Path) -> Sheet:
+    """A Parquet, Arrow or Feather file, its columns typed."""
+    try:
+        if path.suffix.lower() in PARQUET:
+            table = parquet.read_table(path, partitioning=None)
+        else:
+            table = feather.read_table(path)
+    except (pa.ArrowException, OSError) as error:
+        kind = "Parquet" if path.suffix.lower() in PARQUET else "Arrow/Feather"
+        raise InputError(f"{path.name}: not a readable {kind} file: {first_line(error)}") from error
+    return Sheet(table, path.name)
+
+
+def existing_file(path: PathLike) -> Path:
+    """The path, if it names a file that can be opened and is not empty; else one line saying why not."""
+    file = Path(path)
+    if file.is_dir():
+        raise InputError(f"{file} is a folder, not a file")
+    try:
+        with file.open("rb") as stream:
+            empty = not stream.read(1)
+    except FileNotFoundError:
+        raise InputError(f"{file}: no such file") from None
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read: {error.strerror or error}") from error
+    if empty:
+        raise InputError(f"{file}: the file is empty")
+    return file
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of another library's message."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def plain(column: pa.ChunkedArray, what: str) -> pa.ChunkedArray:
+    """The column without dictionaries, views and byte strings, so that every compute function takes it."""
+    kind = column.type
+    try:
+        if pa.types.is_dictionary(kind):
+            # Not by cast: it does not know dictionaries of text views, which polars hands out.
+            parts = [(plain(pa.chunked_array([part.dictionary]), what), part.indices) for part in column.chunks]
+            chunks = [chunk for values, indices in parts for chunk in values.take(indices).chunks]
+            return pa.chunked_array(chunks) if chunks else pa.chunked_array([], type=pa.large_string())
+        if pa.types.is_null(kind):
+            return column.cast(pa.string())
+        if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+            return column.cast(pa.large_string())
+        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+            return column.cast(pa.large_binary()).cast(pa.large_string())
+        if pa.types.is_decimal(kind):
+            return column.cast(pa.float64())
+    except pa.ArrowException as error:
+        raise InputError(f"{what} cannot be used: {first_line(error)}") from error
+    if pa.types.is_nested(kind):
+        raise InputError(f"{what} holds nested values of type {kind}; plain numbers or text are needed")
+    return column
+
+
+def is_text(column: pa.ChunkedArray | pa.Array) -> bool:
+    return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
+
+
+def missing(column: pa.ChunkedArray) -> NDArray[np.bool_]:
+    """`[E]` True where there is no value: null, empty text or NaN."""
+    absent = pc.is_null(column, nan_is_null=True)
+    if is_text(column):
+        absent = pc.or_(absent, pc.fill_null(pc.equal(column, ""), False))
+    return cast(NDArray[np.bool_], np.asarray(absent.to_numpy(), dtype=bool))

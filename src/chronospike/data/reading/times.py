@@ -1,0 +1,130 @@
+"""Times as users write them, into int64, float64 or datetime64[us]."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from chronospike.data.reading.numbering import distinct_values
+from chronospike.data.reading.tables import Sheet, is_text
+from chronospike.errors import InputError
+
+INTEGER = r"^[+-]?[0-9]+$"
+SAMPLE_ROWS = 10_000
+NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+
+
+def time_column(sheet: Sheet, index: int) -> pa.ChunkedArray:
+    """The column, with text freed of surrounding blanks so that a blank time counts as missing."""
+    column = sheet.column(index)
+    return pc.utf8_trim_whitespace(column) if is_text(column) else column
+
+
+def read_times(sheet: Sheet, column: pa.ChunkedArray, rows: NDArray[np.int64] | None = None) -> NDArray[Any]:
+    """`[E]` times of a column without missing values.
+
+    Text is read as integers, else as numbers, else as ISO dates; a date with 'Z' or an offset is turned into UTC,
+    one without is left as it is. Nothing is guessed: a column of dates and numbers is refused.
+
+    Args:
+        rows: the row of `sheet` each value stands in; by default the k-th in the k-th.
+    """
+    if is_text(column):
+        return _from_text(sheet, column, rows)
+    kind = column.type
+    if pa.types.is_integer(kind):
+        try:
+            return np.asarray(column.cast(pa.int64()).to_numpy())
+        except pa.ArrowInvalid:
+            raise InputError(f"{sheet.origin}: times do not fit into 64-bit integers") from None
+    if pa.types.is_floating(kind):
+        values = np.asarray(column.cast(pa.float64()).to_numpy())
+        if not np.isfinite(values).all():
+            bad = int(np.argmin(np.isfinite(values)))
+            raise InputError(f"{_where(sheet, rows, bad)}: time '{values[bad]}' is not finite")
+        return values
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        if pa.types.is_timestamp(kind) and kind.tz is not None:
+            # Arrow holds zoned timestamps in UTC; only the mark is taken off.
+            column = column.cast(pa.timestamp(kind.unit, tz="UTC")).cast(pa.timestamp(kind.unit))
+        return np.asarray(column.cast(pa.timestamp("us"), safe=False).to_numpy())
+    raise InputError(f"{sheet.origin}: a time column of type {kind} cannot be used; give numbers or dates")
+
+
+def _from_text(sheet: Sheet, column: pa.ChunkedArray, rows: NDArray[np.int64] | None) -> NDArray[Any]:
+    texts, codes = _texts(column)
+    is_number = np.asarray(pc.match_substring_regex(texts, NUMBER).to_numpy(zero_copy_only=False), dtype=bool)
+    if is_number.all():
+        return np.take(_numbers(sheet, texts, codes, rows), codes)
+    days = _dates(texts.filter(pa.array(~is_number)))
+    unreadable = np.zeros(len(texts), dtype=bool)
+    unreadable[~is_number] = np.isnat(days)
+    if unreadable.any():
+        bad = _first(codes, unreadable)
+        raise InputError(f"{_where(sheet, rows, bad)}: time '{column[bad]}' is not a number or an ISO date.")
+    if is_number.any():
+        number, day = _first(codes, is_number), _first(codes, ~is_number)
+        raise InputError(
+            f"{_where(sheet, rows, max(number, day))}: time '{column[max(number, day)]}' and, in row "
+            f"{_row(sheet, rows, min(number, day))}, '{column[min(number, day)]}': one is a number, the other a date"
+        )
+    return np.take(days, codes)
+
+
+def _texts(column: pa.ChunkedArray) -> tuple[pa.Array, NDArray[Any]]:
+    """The texts to read and which of them each row holds: the distinct ones, unless most rows differ anyway."""
+    sample = column.slice(0, SAMPLE_ROWS)
+    if len(sample) == SAMPLE_ROWS and len(sample.unique()) > SAMPLE_ROWS // 2:
+        return column.cast(pa.large_string()).combine_chunks(), np.arange(len(column))
+    return distinct_values(column)
+
+
+def _numbers(sheet: Sheet, texts: pa.Array, codes: NDArray[Any], rows: NDArray[np.int64] | None) -> NDArray[Any]:
+    unsigned = pc.utf8_ltrim(texts, "+")
+    if pc.all(pc.match_substring_regex(texts, INTEGER)).as_py():
+        try:
+            return np.asarray(unsigned.cast(pa.int64()).to_numpy())
+        except pa.ArrowInvalid:
+            pass  # more digits than int64 holds: as floats, like any other number
+    values = np.asarray(unsigned.cast(pa.float64()).to_numpy())
+    if not np.isfinite(values).all():
+        bad = _first(codes, ~np.isfinite(values))
+        raise InputError(f"{_where(sheet, rows, bad)}: time '{texts[int(codes[bad])]}' is too large for a number")
+    return values
+
+
+def _dates(texts: pa.Array) -> NDArray[np.datetime64]:
+    """datetime64[us] of each text, NaT where it is not an ISO date."""
+    for kind in (pa.timestamp("us"), pa.timestamp("us", tz="UTC")):
+        try:
+            texts.slice(0, 100).cast(kind)  # a failure is cheap here and slow over many values
+            return np.asarray(texts.cast(kind).cast(pa.timestamp("us")).to_numpy(zero_copy_only=False))
+        except pa.ArrowInvalid:
+            continue
+    return np.array([_date(text) for text in texts.to_pylist()], dtype="datetime64[us]")
+
+
+def _date(text: str) -> datetime | None:
+    try:
+        # A month alone, 2020-01, is an ISO date too, and starts on its first day.
+        moment = datetime.fromisoformat(f"{text}-01" if len(text) == 7 else text)
+        return moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
+    except (ValueError, OverflowError):
+        return None
+
+
+def _first(codes: NDArray[Any], chosen: NDArray[np.bool_]) -> int:
+    return int(np.argmax(chosen[codes]))
+
+
+def _row(sheet: Sheet, rows: NDArray[np.int64] | None, index: int) -> int:
+    return sheet.row_of(index if rows is None else int(rows[index]))
+
+
+def _where(sheet: Sheet, rows: NDArray[np.int64] | None, index: int) -> str:
+    return sheet.at(index if rows is None else int(rows[index]))

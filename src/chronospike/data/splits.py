@@ -1,0 +1,162 @@
+"""Which labelled nodes train, which choose the best epoch, and which are held out.
+
+The benchmark's protocol: stratified, test = 1 - ratio, and the validation nodes, a share of all labelled ones,
+come out of the training part. The time-ordered option trains on the nodes seen first instead.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from sklearn.model_selection import train_test_split
+
+from chronospike.data.graph import DynamicGraph
+from chronospike.errors import GraphError, InputError
+
+Nodes = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Disjoint node indices, each ascending.
+
+    Attributes:
+        dropped_isolated: nodes taken out of the test set because they never have an edge.
+        facts: how it was made, for the record; `notes` says what had to be done differently.
+    """
+
+    train: Nodes
+    validation: Nodes
+    test: Nodes
+    dropped_isolated: int = 0
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def make_split(
+    graph: DynamicGraph,
+    ratio: float = 0.8,
+    validation: float = 0.05,
+    seed: int = 42,
+    order: Literal["random", "time"] = "random",
+    drop_isolated: bool = True,
+) -> Split:
+    """Split the labelled nodes; the same graph and settings always give the same split.
+
+    Args:
+        ratio: share of the labelled nodes for training and validation together.
+        validation: share of the labelled nodes for validation; 0 for none.
+        order: `"random"` stratifies by class; `"time"` trains on the nodes whose first edge is earliest,
+            validates on the last of those, and tests on the later ones.
+        drop_isolated: leave nodes without any edge out of the test set.
+    """
+    nodes, codes = _labelled(graph)
+    if not 0 <= validation < ratio < 1:
+        raise InputError(
+            f"a ratio of {ratio} with {validation} for validation leaves nothing to train or to test on; "
+            "take 0 <= validation < ratio < 1"
+        )
+    notes: list[str] = []
+    if order == "random":
+        train, held, test = _by_class(nodes, codes, graph.class_names, ratio, validation, seed, notes)
+    elif order == "time":
+        train, held, test = _by_time(graph, nodes, ratio, validation, seed)
+    else:
+        raise InputError(f"order '{order}' is neither 'random' nor 'time'")
+
+    alone = graph.isolated[test] if drop_isolated else np.zeros(len(test), dtype=bool)
+    test = test[~alone]
+    if len(train) == 0 or len(test) == 0:
+        raise InputError(
+            f"{len(nodes)} labelled nodes at ratio {ratio} leave {len(train)} to train on and {len(test)} to test on; "
+            "label more nodes or choose another ratio"
+        )
+    facts: dict[str, Any] = {
+        "ratio": ratio, "validation_share": validation, "seed": seed, "order": order, "labelled": len(nodes),
+        "train": len(train), "validation": len(held), "test": len(test), "dropped_isolated": int(alone.sum()),
+        "notes": notes,
+    }  # fmt: skip
+    return Split(np.sort(train), np.sort(held), np.sort(test), int(alone.sum()), facts)
+
+
+def first_steps(graph: DynamicGraph) -> Nodes:
+    """`[N]` the step of each node's first edge; T for a node that has none."""
+    seen = np.asarray(graph.history.step_offsets[:, 1:]) > 0
+    first = np.where(seen.any(axis=1), seen.argmax(axis=1), graph.num_steps).astype(np.int64)
+    if graph.directed:
+        # A row holds edges into its node; those that leave it stand in the rows of others.
+        _, steps, sources = graph.history.entries()
+        np.minimum.at(first, sources, steps)
+    return first
+
+
+def _labelled(graph: DynamicGraph) -> tuple[Nodes, Nodes]:
+    """Labelled nodes in the order of the user's ids, so that a split does not hang on the order of the file."""
+    if graph.labels is None or len(graph.labelled) == 0:
+        raise GraphError("the graph has no labels. Import it with --labels FILE")
+    nodes = graph.labelled
+    nodes = nodes[pc.array_sort_indices(graph.ids.take(nodes)).to_numpy()]
+    codes = np.asarray(graph.labels)[nodes]
+    present = len(np.unique(codes))
+    if present < 2:
+        raise GraphError(f"the labelled nodes hold {present} class, and 2 are needed")
+    return nodes, codes
+
+
+def _by_class(
+    nodes: Nodes, codes: Nodes, names: tuple[str, ...], ratio: float, validation: float, seed: int, notes: list[str]
+) -> tuple[Nodes, Nodes, Nodes]:
+    part, test = _divide(nodes, codes, names, ratio, seed, "test", notes)
+    if validation == 0:
+        return nodes[part], nodes[:0], nodes[test]
+    # `part` keeps the shuffled order of the first division, as in the benchmark's own program.
+    train, held = _divide(nodes[part], codes[part], names, (ratio - validation) / ratio, seed, "validation", notes)
+    return nodes[part][train], nodes[part][held], nodes[test]
+
+
+def _divide(
+    nodes: Nodes, codes: Nodes, names: tuple[str, ...], share: float, seed: int, what: str, notes: list[str]
+) -> tuple[Nodes, Nodes]:
+    """Positions of a first part, a `share` of the nodes, and of the rest, with the classes in proportion.
+
+    A class with one member stays in the first part.
+    """
+    sizes = np.bincount(codes)
+    single = np.flatnonzero(sizes[codes] == 1)
+    if len(single):
+        which = ", ".join(repr(names[code]) for code in np.sort(codes[single])[:3])
+        notes.append(f"{len(single)} class(es) too small for the {what} part: {which}")
+    usual = np.flatnonzero(sizes[codes] > 1)
+    count = _share(share, len(usual))
+    smaller = min(count, len(usual) - count)
+    if smaller == 0:
+        notes.append(f"too few nodes for the {what} part")
+        return np.concatenate([usual[:count], single]), usual[count:]
+    possible = smaller >= np.count_nonzero(sizes > 1)
+    if not possible:
+        notes.append(f"the {what} part is not stratified: it is smaller than the number of classes")
+    first, rest = train_test_split(
+        usual,
+        train_size=count,
+        test_size=len(usual) - count,
+        random_state=seed,
+        stratify=codes[usual] if possible else None,
+    )
+    return np.concatenate([first, single]), np.asarray(rest)
+
+
+def _by_time(graph: DynamicGraph, nodes: Nodes, ratio: float, validation: float, seed: int) -> tuple[Nodes, ...]:
+    ties = np.random.default_rng(seed).permutation(len(nodes))
+    ordered = nodes[np.lexsort((ties, first_steps(graph)[nodes]))]
+    part = _share(ratio, len(nodes))
+    train = _share((ratio - validation) / ratio, part)
+    return ordered[:train], ordered[train:part], ordered[part:]
+
+
+def _share(share: float, count: int) -> int:
+    # 0.57 · 100 is a hair below 57 in floating point.
+    return math.floor(share * count + 1e-9)

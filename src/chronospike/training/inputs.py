@@ -1,0 +1,117 @@
+"""From sampled trees to what the network reads: standardised features, and labels of neighbours if asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from chronospike.data.graph import DynamicGraph
+from chronospike.data.preprocess import apply, block_statistics
+from chronospike.rng import derive, derive_torch, signed, threshold
+from chronospike.sampling.tree import NeighbourTree
+
+# Features up to this size are standardised once and kept; larger ones stay on disk and are read row by row.
+_RESIDENT_BYTES = 6 * 1024**3
+
+
+class TreeInputs:
+    """Gathers the features `[T, M, D]` of a tree, hop by hop.
+
+    Each step is standardised over its whole node × feature block.
+
+    Args:
+        graph: with features.
+        device: where the network is.
+        dtype: float32, or float16 to halve what a GPU holds.
+    """
+
+    def __init__(self, graph: DynamicGraph, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
+        graph.require(features=True)
+        assert graph.features is not None
+        self.device = device
+        self.width = graph.num_features
+        self.static = graph.features.ndim == 2
+        self._blocks = graph.features[None] if self.static else graph.features
+        self._mean, self._std = block_statistics(self._blocks)
+        self._table: Tensor | None = None
+        if self._blocks.size * dtype.itemsize <= _RESIDENT_BYTES or device.type == "cuda":
+            self._table = torch.empty(self._blocks.shape, dtype=dtype, device=device)
+            for step, block in enumerate(self._blocks):
+                rows = apply(block, float(self._mean[step]), float(self._std[step]))
+                self._table[step].copy_(torch.from_numpy(rows))
+
+    def gather(self, tree: NeighbourTree) -> list[Tensor]:
+        """Features of each hop, `[T, B, D]`, `[T, B S1, D]` …, views of one tensor."""
+        rows = self._rows(tree)
+        return [rows.narrow(1, start, count) for start, count in _spans(tree)]
+
+    def _rows(self, tree: NeighbourTree) -> Tensor:
+        steps = [0] * len(tree.steps) if self.static else list(tree.steps)
+        if self._table is None:
+            return self._rows_from_disk(tree, steps)
+        if self.device.type == "cuda":
+            offset = torch.tensor(steps, device=self.device).unsqueeze(1) * self._table.shape[1]
+            return self._table.flatten(0, 1)[tree.nodes.long() + offset].float()
+        rows = torch.empty((*tree.nodes.shape, self.width), dtype=self._table.dtype)
+        for i, step in enumerate(steps):
+            torch.index_select(self._table[step], 0, tree.nodes[i], out=rows[i])
+        return rows.float()
+
+    def _rows_from_disk(self, tree: NeighbourTree, steps: list[int]) -> Tensor:
+        rows = np.empty((*tree.nodes.shape, self.width), dtype=np.float32)
+        nodes = tree.nodes.cpu().numpy()
+        for i, step in enumerate(steps):
+            apply(self._blocks[step][nodes[i]], float(self._mean[step]), float(self._std[step]), rows[i])
+        return torch.from_numpy(rows).to(self.device)
+
+
+class LabelInputs:
+    """Training labels of the sampled nodes as C further channels, one-hot; zero where a label is hidden.
+
+    A node must never see its own label: every occurrence of a root in its own tree is hidden, always. In
+    training the labels of all roots of the batch are hidden too, and a random share of the others, so that the
+    network learns to do without.
+    """
+
+    def __init__(
+        self, labels: NDArray[np.int64], train: NDArray[Any], classes: int, mask: float, seed: int, device: torch.device
+    ) -> None:
+        known = np.full(len(labels), classes, dtype=np.int64)
+        known[train] = labels[train]
+        self.classes = classes
+        self.mask = threshold(mask)
+        self.seed = seed
+        self._known = torch.from_numpy(known).to(device)
+        self._one_hot = torch.eye(classes + 1, classes, device=device)
+
+    def channels(self, tree: NeighbourTree, epoch: int | None) -> list[Tensor]:
+        """`[T, n, C]` for each hop. `epoch` is None at inference, where only a root's own label is hidden."""
+        known = self._known
+        roots = tree.hop(0)[0].long()
+        if epoch is not None:
+            key = derive(derive(self.seed, 0x1ABE1), epoch)
+            nodes = torch.arange(len(known), device=known.device)
+            word = derive_torch(torch.tensor(signed(key), device=known.device), nodes)
+            hidden = (word & (2**32 - 1)) < self.mask
+            hidden[roots] = True
+            known = torch.where(hidden, self.classes, known)
+        result = []
+        for hop in range(tree.num_hops + 1):
+            nodes = tree.hop(hop).long()
+            own = roots.repeat_interleave(nodes.shape[1] // len(roots))
+            result.append(self._one_hot[torch.where(nodes == own, self.classes, known[nodes])])
+        return result
+
+
+def _spans(tree: NeighbourTree) -> list[tuple[int, int]]:
+    """(first column, columns) of each hop."""
+    spans, start = [], 0
+    for hop in range(tree.num_hops + 1):
+        count = tree.hop(hop).shape[1]
+        spans.append((start, count))
+        start += count
+    return spans

@@ -1,0 +1,206 @@
+"""The training loop (Algorithm 2): AdamW, clipping, early stopping on validation Macro-F1, the best weights kept.
+
+The order of batches, the sampled trees and the dropout masks of a batch are functions of (seed, epoch, batch), so a
+run that continues from a checkpoint does exactly what it would have done without the break.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from chronospike.config import Settings
+from chronospike.errors import ChronoSpikeError
+from chronospike.nn.losses import contrastive_loss
+from chronospike.nn.lif import AdaptiveLIF
+from chronospike.nn.model import ChronoSpike
+from chronospike.rng import derive
+from chronospike.sampling.batches import batches, num_batches
+from chronospike.training.inference import autocast, infer
+from chronospike.training.metrics import Scores, score_predictions
+from chronospike.training.problem import Problem
+
+
+class TrainingFailure(ChronoSpikeError):
+    """Training cannot go on: the loss or a gradient is not finite."""
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """One line of `metrics.jsonl`."""
+
+    epoch: int
+    loss: float
+    classification_loss: float
+    contrastive_loss: float
+    validation_macro_f1: float
+    validation_micro_f1: float
+    learning_rate: float
+    seconds: float
+    best: bool
+
+
+@dataclass
+class State:
+    """Where training stands; with the weights and the optimiser it is all that a resumed run needs."""
+
+    epoch: int = 0
+    best_epoch: int = -1
+    best_score: float = -1.0
+    waited: int = 0
+    history: list[EpochReport] = field(default_factory=list)
+
+    def finished(self, settings: Settings) -> bool:
+        return self.epoch >= settings.epochs or self.waited >= settings.patience
+
+
+@dataclass
+class Watcher:
+    """What is told of progress; each may be left out. An exception raised here stops the training cleanly."""
+
+    on_batch: Callable[[int, int, int, float], None] | None = None  # epoch, batch, batches, loss
+    on_epoch: Callable[[EpochReport], None] | None = None
+
+
+class Trainer:
+    """Trains one model on one problem. `state` and `state_tensors()` are what a checkpoint holds."""
+
+    def __init__(self, model: ChronoSpike, problem: Problem) -> None:
+        s = problem.settings
+        self.model = model.to(problem.device)
+        self.problem = problem
+        self.settings = s
+        self.state = State()
+        self.optimiser = torch.optim.AdamW(model.parameters(), lr=s.learning_rate, weight_decay=s.weight_decay)
+        self.best = {name: value.detach().clone() for name, value in model.state_dict().items()}
+        self.class_weights = _class_weights(problem) if s.class_weights == "balanced" else None
+        self.batches = num_batches(len(problem.split.train), s.batch_size)
+
+    def epochs(self, watcher: Watcher | None = None) -> Iterator[EpochReport]:
+        """Train epoch by epoch until the settings say stop; the caller may checkpoint after each."""
+        watcher = watcher or Watcher()
+        while not self.state.finished(self.settings):
+            report = self._epoch(watcher)
+            if watcher.on_epoch is not None:
+                watcher.on_epoch(report)
+            yield report
+
+    def run(self, watcher: Watcher | None = None) -> ChronoSpike:
+        """Train to the end and return the model with the weights of the best epoch."""
+        for _ in self.epochs(watcher):
+            pass
+        return self.best_model()
+
+    def best_model(self) -> ChronoSpike:
+        """The model, holding the weights of its best epoch."""
+        self.model.load_state_dict(self.best)
+        return self.model
+
+    def _epoch(self, watcher: Watcher) -> EpochReport:
+        s, epoch = self.settings, self.state.epoch
+        begin = time.perf_counter()
+        self.model.train()
+        totals = torch.zeros(3, device=self.problem.device)
+        nodes = 0
+        for number, roots in enumerate(batches(self.problem.split.train, s.batch_size, s.seed, epoch)):
+            self._set_learning_rate(epoch + number / self.batches)
+            losses = self._batch(roots, epoch, number)
+            totals += losses.detach() * len(roots)
+            nodes += len(roots)
+            if watcher.on_batch is not None:
+                watcher.on_batch(epoch, number + 1, self.batches, float(totals[0]) / nodes)
+        seconds = time.perf_counter() - begin
+        validation = self.validate()
+        better = validation.macro_f1 > self.state.best_score
+        if better:
+            self.state.best_epoch, self.state.best_score, self.state.waited = epoch, validation.macro_f1, 0
+            self.best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        else:
+            self.state.waited += 1
+        loss, classification, contrastive = (totals / max(1, nodes)).tolist()
+        report = EpochReport(
+            epoch=epoch,
+            loss=loss,
+            classification_loss=classification,
+            contrastive_loss=contrastive,
+            validation_macro_f1=validation.macro_f1,
+            validation_micro_f1=validation.micro_f1,
+            learning_rate=self.optimiser.param_groups[0]["lr"],
+            seconds=seconds,
+            best=better,
+        )
+        self.state.history.append(report)
+        self.state.epoch = epoch + 1
+        return report
+
+    def _batch(self, roots: Any, epoch: int, number: int) -> Tensor:
+        """One batch: losses (total, classification, contrastive) after the gradients are in."""
+        s = self.settings
+        torch.manual_seed(derive(derive(derive(s.seed, 0xD06), epoch), number) % 2**63)
+        with autocast(self.problem):
+            logits, z = self.model(self.problem.hops(roots, epoch, training_epoch=epoch))
+        logits, z = logits.float(), z.float()
+        classification = F.cross_entropy(logits, self.problem.targets(roots), weight=self.class_weights)
+        contrastive = logits.new_zeros(())
+        if s.contrastive > 0:
+            contrastive = contrastive_loss(z, s.view_dropout, s.temperature)
+        loss = classification + s.contrastive * contrastive
+        if not torch.isfinite(loss):
+            raise self._failure("loss", epoch, number)
+        (loss / s.accumulate).backward()
+        if (number + 1) % s.accumulate == 0 or number + 1 == self.batches:
+            norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), s.clip or math.inf)
+            if not torch.isfinite(norm):
+                raise self._failure("gradient", epoch, number)
+            self.optimiser.step()
+            self.optimiser.zero_grad(set_to_none=True)
+        return torch.stack([loss, classification, contrastive])
+
+    def validate(self) -> Scores:
+        """Scores on the validation nodes with the current weights."""
+        nodes = self.problem.split.validation
+        probabilities, _ = infer(self.model, self.problem, nodes)
+        truth = self.problem.targets(nodes).cpu()
+        return score_predictions(truth, probabilities.argmax(dim=-1), self.problem.graph.num_classes)
+
+    def _set_learning_rate(self, progress: float) -> None:
+        s = self.settings
+        factor = 0.5 * (1 + math.cos(math.pi * progress / s.epochs)) if s.schedule == "cosine" else 1.0
+        for group in self.optimiser.param_groups:
+            group["lr"] = s.learning_rate * factor
+
+    def _failure(self, what: str, epoch: int, batch: int) -> TrainingFailure:
+        return TrainingFailure(
+            f"the {what} is not finite at epoch {epoch}, batch {batch}; {neuron_state(self.model)}. "
+            "The last good checkpoint is kept. Lower learning_rate, or use neuron_form=softplus and clip=1.0"
+        )
+
+
+def neuron_state(model: ChronoSpike) -> str:
+    """The ranges of τ, V_th and α of every layer, in one line."""
+    parts = []
+    for number, layer in enumerate(model.neurons):
+        if isinstance(layer, AdaptiveLIF):
+            values = {"tau": layer.tau, "V_th": layer.threshold, "alpha": layer.alpha}
+            ranges = ", ".join(f"{name} {v.min().item():.3g}..{v.max().item():.3g}" for name, v in values.items())
+            parts.append(f"layer {number + 1}: {ranges}")
+    return "; ".join(parts) or "no spiking neurons"
+
+
+def _class_weights(problem: Problem) -> Tensor:
+    """Inverse class frequencies in the training set, with mean one over the nodes."""
+    classes = problem.graph.num_classes
+    counts = torch.bincount(problem.targets(problem.split.train), minlength=classes)
+    return counts.sum() / (classes * counts.clamp(min=1))
+
+
+def report_as_dict(report: EpochReport) -> dict[str, Any]:
+    """A report ready for JSON."""
+    return asdict(report)

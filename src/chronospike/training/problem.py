@@ -1,0 +1,110 @@
+"""What a run works on: a graph, its split, the sampler and the inputs, put together once from the settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from chronospike.config import Settings
+from chronospike.data.graph import DynamicGraph
+from chronospike.data.splits import Split, make_split
+from chronospike.nn.model import Architecture, ChronoSpike
+from chronospike.rng import derive
+from chronospike.sampling.hybrid import HybridSampler
+from chronospike.training.inputs import LabelInputs, TreeInputs
+
+
+def architecture(settings: Settings, inputs: int, classes: int) -> Architecture:
+    """The network that the settings describe."""
+    s = settings
+    return Architecture(
+        inputs=inputs + (classes if s.label_inputs else 0),
+        classes=classes,
+        hidden=s.hidden,
+        heads=s.heads,
+        dropout=s.dropout,
+        aggregator=s.aggregator,
+        neuron=s.neuron,
+        neuron_form=s.neuron_form,
+        reset_gradient=s.reset_gradient,
+        temporal=s.temporal,
+        temporal_heads=s.temporal_heads,
+        feedforward=s.feedforward,
+        temporal_dropout=s.temporal_dropout,
+        positions=s.positions,
+        max_steps=s.max_steps,
+    )
+
+
+def new_model(settings: Settings, inputs: int, classes: int) -> ChronoSpike:
+    """A network with the seed's initial weights; the global generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(settings.seed, 0x1417) % 2**63)
+        return ChronoSpike(architecture(settings, inputs, classes))
+
+
+@dataclass
+class Problem:
+    """A graph ready to be learned from.
+
+    Attributes:
+        steps: the steps that the network sees, in order; fewer for `static` and for an embedding as of a step.
+    """
+
+    graph: DynamicGraph
+    split: Split
+    settings: Settings
+    sampler: HybridSampler
+    inputs: TreeInputs
+    labels: LabelInputs | None
+    device: torch.device
+    steps: tuple[int, ...]
+
+    def hops(self, roots: NDArray[np.integer], sample: int, training_epoch: int | None = None) -> list[Tensor]:
+        """What the network reads for `roots`: the trees number `sample`, with labels as allowed."""
+        tree = self.sampler.sample(roots, epoch=sample, steps=self.steps)
+        hops = self.inputs.gather(tree)
+        if self.labels is None:
+            return hops
+        channels = self.labels.channels(tree, training_epoch)
+        return [torch.cat(pair, dim=-1) for pair in zip(hops, channels, strict=True)]
+
+    def targets(self, nodes: NDArray[np.integer]) -> Tensor:
+        """Class indices of `nodes`, on the device."""
+        assert self.graph.labels is not None
+        return torch.from_numpy(np.asarray(self.graph.labels)[nodes]).to(self.device)
+
+
+def make_problem(
+    graph: DynamicGraph,
+    settings: Settings,
+    device: torch.device,
+    split: Split | None = None,
+    last_step: int | None = None,
+) -> Problem:
+    """Put a problem together; `last_step` leaves out what came after it."""
+    graph.require(steps=1, classes=2, features=True)
+    s = settings
+    split = split or make_split(graph, s.ratio, s.validation, s.split_seed, s.split_order)
+    end = graph.num_steps - 1 if last_step is None else last_step
+    sampler = HybridSampler(graph, s.fanouts, s.p, s.history, s.mix, s.replace, s.seed, device)
+    half = s.precision == "half" and device.type == "cuda"
+    labels = None
+    if s.label_inputs:
+        assert graph.labels is not None
+        train_labels = np.asarray(graph.labels)
+        labels = LabelInputs(train_labels, split.train, graph.num_classes, s.label_mask, s.seed, device)
+    return Problem(
+        graph=graph,
+        split=split,
+        settings=s,
+        sampler=sampler,
+        inputs=TreeInputs(graph, device, torch.float16 if half else torch.float32),
+        labels=labels,
+        device=device,
+        steps=(end,) if s.static else tuple(range(end + 1)),
+    )

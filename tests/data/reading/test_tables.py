@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as parquet
+import pytest
+
+from chronospike.data.reading.tables import existing_file, missing, read_binary_table, sheet_of
+from chronospike.errors import InputError
+
+TABLE = pa.table({"u": ["a", "b"], "t": [1, 2]})
+
+
+class OnlyStream:
+    """A table of some other library, known by the Arrow stream protocol alone."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return TABLE.__arrow_c_stream__(requested_schema)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [TABLE, TABLE.to_batches()[0], TABLE.to_reader(), OnlyStream(), {"u": ["a", "b"], "t": [1, 2]}],
+    ids=lambda data: type(data).__name__,
+)
+def test_arrow_compatible_objects_are_read(data: Any) -> None:
+    sheet = sheet_of(data)
+    assert sheet.names == ["u", "t"]
+    assert sheet.column(0).to_pylist() == ["a", "b"]
+    assert sheet.column(1).to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_data_frames_are_read(library: str) -> None:
+    frame = pytest.importorskip(library).DataFrame({"u": ["a", "b"], "t": [1, 2]})
+    sheet = sheet_of(frame)
+    assert [sheet.column(k).to_pylist() for k in (0, 1)] == [["a", "b"], [1, 2]]
+
+
+def test_polars_categories_are_read_as_text() -> None:
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"u": polars.Series(["b", "a", "b"], dtype=polars.Categorical)})
+    assert sheet_of(frame).column(0).to_pylist() == ["b", "a", "b"]
+
+
+def test_pandas_columns_of_mixed_kinds_are_refused_in_one_line() -> None:
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(InputError, match="table: cannot be read") as caught:
+        sheet_of(pandas.DataFrame({"u": [b"a", 1, "x"]}, dtype=object))
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_no_table_is_refused() -> None:
+    with pytest.raises(InputError, match="a set is not a table"):
+        sheet_of({1, 2})
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".pq", ".feather", ".arrow"])
+def test_binary_tables_are_read(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"edges{suffix}"
+    (parquet.write_table if "p" in suffix else feather.write_feather)(TABLE, path)
+    assert read_binary_table(path).table.to_pydict() == TABLE.to_pydict()
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".feather"])
+def test_a_binary_table_that_is_none_is_refused(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"edges{suffix}"
+    path.write_bytes(b"u,v,t\na,b,1\n")
+    with pytest.raises(InputError, match=f"edges{suffix}: not a readable"):
+        read_binary_table(path)
+
+
+def test_missing_file_folder_and_empty_file_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "empty.csv").touch()
+    for path, message in ((tmp_path / "none.csv", "no such file"), (tmp_path, "is a folder")):
+        with pytest.raises(InputError, match=message):
+            existing_file(path)
+    with pytest.raises(InputError, match="the file is empty"):
+        existing_file(tmp_path / "empty.csv")
+
+
+def test_null_empty_and_nan_are_missing() -> None:
+    assert missing(pa.chunked_array([["a", "", None]])).tolist() == [False, True, True]
+    assert missing(pa.chunked_array([[1.0, float("nan"), None]])).tolist() == [False, True, True]
+
+
+def test_nested_columns_are_refused() -> None:
+    with pytest.raises(InputError, match="column 'u' holds nested values"):
+        sheet_of({"u": pa.array([[1], [2]])}).column(0)
+
+
+def test_byte_strings_and_dictionaries_become_text() -> None:
+    sheet = sheet_of({"u": pa.array([b"a", b"b"]), "v": pa.array(["x", "y"]).dictionary_encode()})
+    assert sheet.column(0).to_pylist() == ["a", "b"]
+    assert sheet.column(1).to_pylist() == ["x", "y"]

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta, timezone
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from chronospike.data.reading.tables import Sheet
+from chronospike.data.reading.times import read_times, time_column
+from chronospike.errors import InputError
+
+
+def times(values: Any) -> np.ndarray:
+    sheet = Sheet(pa.table({"time": values}), "edges.csv")
+    return read_times(sheet, time_column(sheet, 0))
+
+
+@pytest.mark.parametrize(
+    ("texts", "dtype", "values"),
+    [
+        (["3", "-1", " +7 "], np.int64, [3, -1, 7]),
+        (["3", "0.5", "1e3"], np.float64, [3.0, 0.5, 1000.0]),
+        (["99999999999999999999", "1"], np.float64, [1e20, 1.0]),
+        (["007"], np.int64, [7]),
+    ],
+)
+def test_numbers_written_as_text(texts: list[str], dtype: type, values: list[float]) -> None:
+    read = times(texts)
+    assert read.dtype == dtype
+    assert read.tolist() == values
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2020-03-01", "2020-03-01"),
+        ("2020-03-01T10:30", "2020-03-01T10:30"),
+        ("2020-03-01 10:30:05.25", "2020-03-01T10:30:05.25"),
+        ("2020-03-01T10:30:05.123456789", "2020-03-01T10:30:05.123456"),
+        ("2020-03-01T10:30:00Z", "2020-03-01T10:30"),
+        ("2020-03-01T00:30:00+05:30", "2020-02-29T19:00"),
+        ("2020-03-01 00:30:00-0100", "2020-03-01T01:30"),
+        ("2020-03", "2020-03-01"),
+    ],
+)
+def test_iso_dates_are_read_in_utc(text: str, moment: str) -> None:
+    for texts in ([text], [text, "2021-01-01"], [text, "2021-01-01T00:00:00Z"]):
+        read = times(texts)
+        assert read.dtype == np.dtype("datetime64[us]")
+        assert read[0] == np.datetime64(moment, "us")
+
+
+def test_typed_dates_and_timestamps_are_read_in_utc() -> None:
+    zoned = pa.array([datetime(2020, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))], pa.timestamp("ns", "Europe/Oslo"))
+    for values in (pa.array([date(2020, 1, 1)]), pa.array([datetime(2020, 1, 1)], pa.timestamp("s")), zoned):
+        assert times(values)[0] == np.datetime64("2020-01-01", "us")
+    assert datetime(2020, 1, 1, tzinfo=UTC) == zoned[0].as_py()
+
+
+def test_typed_integers_of_any_width_become_int64() -> None:
+    assert times(pa.array([1, 2], pa.uint8())).dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (["1", "yesterday", "3"], "edges.csv row 2: time 'yesterday' is not a number or an ISO date."),
+        (["2020-01-01", "2020-02-30"], "edges.csv row 2: time '2020-02-30' is not a number or an ISO date."),
+        (["1", "nan"], "row 2: time 'nan' is not a number"),
+        (["1", "inf"], "row 2: time 'inf' is not a number"),
+        (["1", "0x1F"], "row 2: time '0x1F' is not a number"),
+        (["1", "1e999"], "row 2: time '1e999' is too large"),
+        (["2020-01-01", "5"], "row 2: time '5' and, in row 1, '2020-01-01': one is a number, the other a date"),
+        ([1.0, float("inf")], "row 2: time 'inf' is not finite"),
+        ([True, False], "type bool cannot be used"),
+        (pa.array([2**63], pa.uint64()), "64-bit"),
+    ],
+)
+def test_unreadable_times_are_named(values: Any, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        times(values)
+    assert message in str(caught.value)
+
+
+def test_rows_left_out_before_are_counted_in_messages() -> None:
+    sheet = Sheet(pa.table({"time": ["1", "", "later"]}), "edges.csv")
+    with pytest.raises(InputError, match="row 3: time 'later'"):
+        read_times(sheet, pa.chunked_array([["1", "later"]]), np.array([0, 2]))
+
+
+def test_many_different_times_are_read_like_few() -> None:
+    seconds = np.arange(20_000)
+    moments = np.datetime64("2020-01-01T00:00:00", "us") + seconds * np.timedelta64(1, "s")
+    assert times([f"{k}" for k in seconds]).tolist() == seconds.tolist()
+    assert (times([f"{moment}Z" for moment in moments]) == moments).all()
+    with pytest.raises(InputError, match="row 20001: time 'x'"):
+        times([*(f"{k}" for k in seconds), "x"])
