@@ -1,0 +1,115 @@
+"""The hybrid sampler: neighbourhoods mixed from a node's history and its current snapshot, at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from chronospike.data.graph import DynamicGraph
+from chronospike.errors import InputError
+from chronospike.sampling.numba_backend import NumbaBackend
+from chronospike.sampling.settings import SamplingSettings, as_fanouts, check_name
+from chronospike.sampling.torch_backend import TorchBackend
+from chronospike.sampling.tree import NeighbourTree
+
+BACKENDS = ("auto", "torch", "numba")
+
+
+class Backend(Protocol):
+    """Both backends return the same bits for the same arguments."""
+
+    def sample(
+        self, settings: SamplingSettings, key: int, roots: NDArray[np.int64], steps: NDArray[np.int64]
+    ) -> torch.Tensor: ...
+
+
+class HybridSampler:
+    """Samples the neighbourhood tree of a batch of root nodes at all steps in one call.
+
+    At step t each neighbour slot takes either the history (the neighbours known before t) or the snapshot (those
+    active at t). A node is its own neighbour in both. Within a view the neighbours are drawn without replacement;
+    a view with fewer neighbours than slots gives each once and then repeats at random.
+
+    Each draw is a function of (seed, epoch, root, step, slot) alone. The tree of a root is therefore the same
+    in any batch, on any number of threads, on either backend and device, whatever other steps are asked for.
+
+    Args:
+        graph: where the neighbours come from.
+        fanouts: neighbours per node in each hop.
+        p: share of the history, 0..1.
+        history: `"strict"` (edges before step t) or `"inclusive"` (and those at t).
+        mix: `"bernoulli"` (each slot draws its view) or `"split"` (⌊S·p⌋ slots of the history, at least one).
+        replace: draw with replacement.
+        seed: of all draws.
+        device: where the trees are wanted; the torch backend keeps the graph there too.
+        backend: `"numba"` or `"torch"`; `"auto"` takes numba for the CPU and torch for anything else.
+        threads: for numba; by default all CPUs of this process.
+    """
+
+    def __init__(
+        self,
+        graph: DynamicGraph,
+        fanouts: int | Iterable[int] = (5, 2),
+        p: float = 0.5,
+        history: str = "strict",
+        mix: str = "bernoulli",
+        replace: bool = False,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        backend: str = "auto",
+        threads: int | None = None,
+    ) -> None:
+        self.settings = SamplingSettings(as_fanouts(fanouts), p, history, mix, replace, seed)
+        check_name("backend", backend, BACKENDS)
+        if threads is not None and threads < 1:
+            raise InputError(f"threads {threads} is below 1")
+        self.graph = graph
+        self.device = _as_device(device)
+        self.backend = backend if backend != "auto" else "numba" if self.device.type == "cpu" else "torch"
+        self._backend: Backend = (
+            NumbaBackend(graph, threads) if self.backend == "numba" else TorchBackend(graph, self.device)
+        )
+
+    def sample(
+        self, roots: ArrayLike | torch.Tensor, epoch: int = 0, steps: Iterable[int] | None = None
+    ) -> NeighbourTree:
+        """The tree of `roots [B]` at all steps, or at the given ones, in their order."""
+        root = _indices("roots", roots, self.graph.num_nodes)
+        span = range(self.graph.num_steps) if steps is None else steps
+        step = _indices("steps", span if isinstance(span, torch.Tensor) else list(span), self.graph.num_steps)
+        nodes = self._backend.sample(self.settings, self.settings.key(epoch), root, step)
+        return NeighbourTree(nodes.to(self.device), self.settings.fanouts, tuple(step.tolist()))
+
+    def __repr__(self) -> str:
+        s = self.settings
+        return (
+            f"HybridSampler(fanouts={s.fanouts}, p={s.p}, history={s.history!r}, mix={s.mix!r}, replace={s.replace}, "
+            f"seed={s.seed}, device={str(self.device)!r}, backend={self.backend!r})"
+        )
+
+
+def _as_device(device: torch.device | str) -> torch.device:
+    try:
+        found = torch.device(device)
+    except RuntimeError:
+        raise InputError(f"device {device!r} is not known: use cpu or cuda") from None
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"device {str(found)!r}: no CUDA device is available here. Use cpu")
+    return found
+
+
+def _indices(what: str, values: Any, count: int) -> NDArray[np.int64]:
+    """`[K]` a copy of `values` as int64, each in 0..count-1, or `InputError` naming the first that is not."""
+    array = np.array(values.cpu().numpy() if isinstance(values, torch.Tensor) else values)
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InputError(f"{what} must be a list of whole numbers, got {array.dtype} of shape {list(array.shape)}")
+    bad = np.flatnonzero((array < 0) | (array >= count))
+    if len(bad):
+        raise InputError(f"{what}[{bad[0]}] = {array[bad[0]]} is outside 0..{count - 1}")
+    return array.astype(np.int64)
