@@ -6,6 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
+
+# Two workers on two cores: more threads than cores would spend their time waiting for each other.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

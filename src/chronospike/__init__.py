@@ -10,18 +10,22 @@ from chronospike._version import __version__
 if TYPE_CHECKING:
     from chronospike.data.datasets import load_dataset
     from chronospike.data.graph import DynamicGraph
+    from chronospike.data.ingest import import_graph
     from chronospike.data.splits import Split, make_split
     from chronospike.data.storage import open_graph, save_graph
     from chronospike.errors import ChronoSpikeError, InputError
+    from chronospike.estimator import ChronoSpikeClassifier
     from chronospike.sampling import HybridSampler
 
 # Loaded on first use, so that `import chronospike` and `chronospike --help` stay quick.
 _HOMES = {
+    "ChronoSpikeClassifier": "chronospike.estimator",
     "ChronoSpikeError": "chronospike.errors",
     "DynamicGraph": "chronospike.data.graph",
     "HybridSampler": "chronospike.sampling",
     "InputError": "chronospike.errors",
     "Split": "chronospike.data.splits",
+    "import_graph": "chronospike.data.ingest",
     "load_dataset": "chronospike.data.datasets",
     "make_split": "chronospike.data.splits",
     "open_graph": "chronospike.data.storage",
@@ -29,12 +33,14 @@ _HOMES = {
 }
 
 __all__ = [
+    "ChronoSpikeClassifier",
     "ChronoSpikeError",
     "DynamicGraph",
     "HybridSampler",
     "InputError",
     "Split",
     "__version__",
+    "import_graph",
     "load_dataset",
     "make_split",
     "open_graph",

@@ -96,7 +96,9 @@ def make_settings(values: Mapping[str, Any]) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
-        raise InputError(f"setting '{name}' is {values.get(name)!r}: {first['msg'][0].lower()}{first['msg'][1:]}") from None
+        raise InputError(
+            f"setting '{name}' is {values.get(name)!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
+        ) from None
     return _consistent(settings)
 
 
@@ -153,8 +155,11 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 def preset_names() -> list[str]:
     """The presets that come with the package."""
-    return sorted(entry.name.removesuffix(".yaml") for entry in files("chronospike.presets").iterdir()
-                  if entry.name.endswith(".yaml"))
+    return sorted(
+        entry.name.removesuffix(".yaml")
+        for entry in files("chronospike.presets").iterdir()
+        if entry.name.endswith(".yaml")
+    )
 
 
 def read_preset(name: str) -> dict[str, Any]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+import time as clock
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 
 def command_errors() -> type[Any]:
@@ -40,9 +38,16 @@ def print_table(rows: list[tuple[str, str]]) -> None:
         say(f"  {name:<{width}}  {value}")
 
 
+Show = Callable[[str, int, int], None]
+
+
 @contextmanager
-def progress(unit: str = "steps") -> Iterator[Progress]:
-    """A live bar with rate and time left on standard error; nothing when that is not a terminal."""
+def progress(unit: str) -> Iterator[Show]:
+    """A live bar with rate and time left on standard error; nothing when that is not a terminal.
+
+    Yields `show(description, done, total)`. The rate counts what was done since the bar began, so that a resumed
+    run does not look faster than it is.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -51,11 +56,30 @@ def progress(unit: str = "steps") -> Iterator[Progress]:
         TextColumn("{task.description}"),
         BarColumn(),
         TaskProgressColumn(),
-        TextColumn(f"{{task.fields[rate]}} {unit}/s"),
+        TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
+    began = clock.perf_counter()
+    first: list[int] = []
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        yield bar
+        task = bar.add_task("", total=None, rate="")
+
+        def show(description: str, done: int, total: int) -> None:
+            if not first:
+                first.append(done)
+            rate = (done - first[0]) / max(1e-9, clock.perf_counter() - began)
+            bar.update(task, description=description, completed=done, total=total, rate=f"{human_count(rate)} {unit}/s")
+
+        yield show
+
+
+def human_count(count: float) -> str:
+    """12, 3.4 k, 5.6 M …"""
+    for unit in ("", " k", " M"):
+        if count < 1000:
+            return f"{count:.1f}{unit}" if unit else f"{count:.3g}"
+        count /= 1000
+    return f"{count:.1f} G"
 
 
 def human_bytes(count: float) -> str:

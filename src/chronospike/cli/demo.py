@@ -1,1 +1,2 @@
-def demo(): pass
+def demo():
+    pass

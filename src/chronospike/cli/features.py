@@ -2,18 +2,175 @@
 
 from __future__ import annotations
 
-import time as clock
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chronospike.cli.common import print_json, print_table, progress, say
+from chronospike.cli.common import human_bytes, print_json, print_table, progress, say
+from chronospike.errors import InputError
 
 if TYPE_CHECKING:
-    from chronospike.data.graph import DynamicGraph
+    from chronospike.data.feature_store import FeatureSet
+    from chronospike.features.deepwalk import DeepWalk
+    from chronospike.features.fastrp import FastRP
 
 app = typer.Typer(help="Make node features for every step.", no_args_is_help=True, rich_markup_mode=None)
 
 Folder = Annotated[Path, typer.Argument(help="A graph folder.")]
+Name = Annotated[str | None, typer.Option(help="Name of the feature set. Default: the method's name.")]
+Dimension = Annotated[int, typer.Option(help="Length of a feature vector.")]
+Precision = Annotated[str, typer.Option(help="single or half (half the disk space).")]
+Seed = Annotated[int, typer.Option(help="Of every random draw.")]
+Threads = Annotated[int | None, typer.Option(help="CPU threads. Default: all.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Make the set again from the start.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+
+@app.command("deepwalk")
+def deepwalk(
+    folder: Folder,
+    name: Name = None,
+    dimension: Dimension = 128,
+    walks: Annotated[int, typer.Option(help="Walks from each node.")] = 10,
+    length: Annotated[int, typer.Option(help="Nodes in a walk.")] = 80,
+    window: Annotated[int, typer.Option(help="Largest distance between centre and context.")] = 10,
+    negatives: Annotated[int, typer.Option(help="Noise nodes per centre.")] = 1,
+    epochs: Annotated[int, typer.Option(help="Passes, each over new walks.")] = 1,
+    learning_rate: Annotated[float, typer.Option(help="At the first walk; falls to nearly zero.")] = 0.025,
+    warm_start: Annotated[bool, typer.Option("--warm-start", help="Begin each step from the one before.")] = False,
+    unseen: Annotated[str, typer.Option(help="Rows of nodes without an edge yet: noise or zero.")] = "noise",
+    precision: Precision = "single",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    threads: Threads = None,
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Random walks and skip-gram on each cumulative snapshot. An interrupted run goes on where it stopped.
+
+    One thread gives the same bits each time; several differ in the last digits.
+    """
+    from chronospike.features.deepwalk import DeepWalk
+
+    options = DeepWalk(
+        dimension=dimension,
+        walks=walks,
+        length=length,
+        window=window,
+        negatives=negatives,
+        epochs=epochs,
+        learning_rate=learning_rate,
+        warm_start=warm_start,
+        unseen=unseen,  # type: ignore[arg-type]  # checked by DeepWalk itself
+        threads=threads,
+        seed=seed,
+    )
+    made = make_features(folder, name or "deepwalk", options, precision, device, overwrite)
+    _report(folder, made, seed, as_json)
+
+
+@app.command("fastrp")
+def fastrp(
+    folder: Folder,
+    name: Name = None,
+    dimension: Dimension = 128,
+    hops: Annotated[int, typer.Option(help="How far neighbourhoods reach.")] = 4,
+    normalization: Annotated[float, typer.Option(help="Below zero, hubs count less.")] = -0.5,
+    precision: Precision = "single",
+    threads: Threads = None,
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """A random projection smoothed over neighbourhoods: quick, for very large graphs and first looks."""
+    from chronospike.features.fastrp import FastRP
+
+    options = FastRP(
+        dimension=dimension, weights=(1.0,) * hops, normalization=normalization, threads=threads, seed=seed
+    )
+    made = make_features(folder, name or "fastrp", options, precision, "cpu", overwrite)
+    _report(folder, made, seed, as_json)
+
+
+@app.command("list")
+def list_(folder: Folder, as_json: AsJson = False) -> None:
+    """The feature sets of a graph folder, unfinished ones included."""
+    from chronospike.data.feature_store import list_features
+    from chronospike.data.storage import read_meta
+
+    read_meta(folder)
+    found = list_features(folder)
+    if as_json:
+        print_json([_as_dict(one) for one in found])
+    elif found:
+        print_table([(one.name, _described(one)) for one in found])
+    else:
+        say("no feature sets. Make one with: chronospike features deepwalk GRAPH")
+
+
+def make_features(
+    folder: Path, name: str, options: DeepWalk | FastRP, precision: str, device: str, overwrite: bool = False
+) -> FeatureSet:
+    """Make and store a feature set, with a bar over the tokens or the steps."""
+    import numpy as np
+
+    from chronospike.data.feature_store import list_features
+    from chronospike.data.storage import graph_key, open_graph
+    from chronospike.features.deepwalk import DeepWalk, write_deepwalk
+    from chronospike.features.fastrp import write_fastrp
+
+    if precision not in ("single", "half"):
+        raise InputError(f"precision '{precision}' is neither single nor half")
+    dtype = np.float16 if precision == "half" else np.float32
+    graph = open_graph(folder, features="none")
+    key = graph_key(folder)
+    if isinstance(options, DeepWalk):
+        from chronospike.training.device import choose_device
+
+        place = str(choose_device(device))
+        # Later snapshots hold more nodes and so more tokens; the number of seen nodes says how many.
+        seen = (np.asarray(graph.history.step_offsets[:, 1:]) > 0).sum(axis=0)
+        tokens = seen * options.walks * options.epochs * options.length
+        before = np.concatenate([[0], np.cumsum(tokens)])
+        with progress("tokens") as show:
+
+            def on_tokens(step: int, done: int, total: int) -> None:
+                show(f"step {step + 1}/{graph.num_steps}", int(before[step]) + done, int(before[-1]))
+
+            write_deepwalk(folder, name, graph, options, key, dtype, place, None, on_tokens, overwrite)
+    else:
+        with progress("steps") as show:
+
+            def on_step(step: int, seconds: float) -> None:
+                show(f"step {step + 1}/{graph.num_steps}", step + 1, graph.num_steps)
+
+            write_fastrp(folder, name, graph, options, key, dtype, on_step, overwrite)
+    return next(one for one in list_features(folder) if one.name == name and one.complete)
+
+
+def _report(folder: Path, made: FeatureSet, seed: int, as_json: bool) -> None:
+    if as_json:
+        print_json(_as_dict(made))
+        return
+    say(f"  seed {seed}")
+    say(f"  {_described(made)}")
+    say(f"wrote {made.path} in {made.seconds:.1f} s")
+
+
+def _described(one: FeatureSet) -> str:
+    size = human_bytes(one.shape[0] * one.shape[1] * one.shape[2] * (2 if one.dtype == "float16" else 4))
+    state = "" if one.complete else f", unfinished: {one.steps_done} of {one.shape[0]} steps"
+    return f"{one.recipe.get('method', 'features')} {list(one.shape)} {one.dtype}, {size}{state}"
+
+
+def _as_dict(one: FeatureSet) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "shape": list(one.shape),
+        "dtype": one.dtype,
+        "recipe": one.recipe,
+        "steps_done": one.steps_done,
+        "complete": one.complete,
+        "seconds": one.seconds,
+    }

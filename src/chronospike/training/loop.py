@@ -18,8 +18,8 @@ from torch.nn import functional as F
 
 from chronospike.config import Settings
 from chronospike.errors import ChronoSpikeError
-from chronospike.nn.losses import contrastive_loss
 from chronospike.nn.lif import AdaptiveLIF
+from chronospike.nn.losses import contrastive_loss
 from chronospike.nn.model import ChronoSpike
 from chronospike.rng import derive
 from chronospike.sampling.batches import batches, num_batches

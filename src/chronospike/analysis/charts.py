@@ -1,0 +1,172 @@
+"""Small charts as inline SVG. Colours come from the page's style sheet by class, so they follow light and dark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from chronospike.analysis.wording import percent
+
+WIDTH, HEIGHT = 460, 250
+LEFT, RIGHT, TOP, BOTTOM = 46, 14, 34, 40
+SERIES_STYLES = 4
+# Average width of a character at the charts' font size; there is no text to measure without a browser.
+CHARACTER = 6.6
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a chart; a y that is not finite leaves a gap."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+
+    def points(self) -> list[tuple[float, float]]:
+        return [(x, y) for x, y in zip(self.x, self.y, strict=True) if math.isfinite(y)]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A vertical line at `x` with a few words beside it."""
+
+    x: float
+    text: str
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """Maps values to positions."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        share = (value - self.low) / (self.high - self.low) if self.high > self.low else 0.5
+        return self.start + share * (self.end - self.start)
+
+
+def line_chart(
+    lines: Sequence[Line], *, label: str, x_label: str, mark: Mark | None = None, as_percent: bool = False
+) -> Markup:
+    """A chart of one to a few lines over whole numbers; an empty string if there is no finite value.
+
+    Args:
+        label: what a screen reader says instead of the picture.
+        as_percent: the values are shares.
+    """
+    values = [y for line in lines for _, y in line.points()]
+    if not values:
+        return Markup("")
+    x_values = [x for line in lines for x, _ in line.points()]
+    y_ticks = ticks(*_padded(min(values), max(values), 1.0 if as_percent else math.inf))
+    x_ticks = ticks(min(x_values), max(x_values), wanted=6, whole=True)
+    across = _Scale(min(x_values), max(x_values), LEFT + 8, WIDTH - RIGHT - 8)
+    down = _Scale(y_ticks[0], y_ticks[-1], HEIGHT - BOTTOM, TOP)
+    inside = [x for x in x_ticks if across.low <= x <= across.high]
+    parts = [
+        *(_y_tick(y, down(y), y_ticks, as_percent) for y in y_ticks),
+        *(_text(across(x), HEIGHT - BOTTOM + 17, f"{x:g}", "tick", "middle") for x in inside),
+        _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5, x_label, "axis", "middle"),
+        *(_line(line, number, across, down) for number, line in enumerate(lines)),
+        *([] if mark is None else _mark(mark, lines, across, down)),
+        *_legend(lines),
+    ]
+    return svg(parts, WIDTH, HEIGHT, label, "chart")
+
+
+def bar(share: float, kind: str = "") -> Markup:
+    """A horizontal bar that fills `share` of its width, hidden from screen readers: its number stands beside it."""
+    width = 100 * min(1.0, max(0.0, share)) if math.isfinite(share) else 0.0
+    return Markup(
+        '<svg class="bar {}" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
+        '<rect class="track" width="100" height="10"/><rect class="fill" width="{:.2f}" height="10"/></svg>'
+    ).format(kind, width)
+
+
+def svg(parts: Sequence[Markup], width: float, height: float, label: str, kind: str) -> Markup:
+    """The parts in a drawing that scales with the page."""
+    opening = Markup('<svg class="{}" viewBox="0 0 {:g} {:g}" role="img" aria-label="{}">')
+    return opening.format(kind, width, height, label) + Markup("").join(parts) + Markup("</svg>")
+
+
+def ticks(low: float, high: float, wanted: int = 5, whole: bool = False) -> list[float]:
+    """Round numbers, evenly spaced, that reach from at most `low` to at least `high`."""
+    span = high - low
+    if span <= 0:
+        return [low] if whole else ticks(low - 0.5, low + 0.5, wanted)
+    rough = span / wanted
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
+    step = max(1.0, round(step)) if whole else step
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [number * step for number in range(first, last + 1)]
+
+
+def _padded(low: float, high: float, ceiling: float) -> tuple[float, float]:
+    """Bounds with room around a flat line, and from zero where the values reach near it."""
+    if high == low:
+        room = max(abs(low) * 0.1, 0.01)
+        low, high = low - room if low > room else 0.0, min(high + room, max(ceiling, high))
+    return (0.0 if 0 <= low < 0.5 * (high - low) else low), high
+
+
+def _y_tick(value: float, position: float, all_ticks: Sequence[float], as_percent: bool) -> Markup:
+    step = all_ticks[1] - all_ticks[0] if len(all_ticks) > 1 else 1.0
+    digits = max(0, -math.floor(math.log10(step * (100 if as_percent else 1)) + 1e-9))
+    shown = percent(value, digits) if as_percent else f"{value:.{digits}f}"
+    rule = Markup('<line class="rule" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>')
+    return rule.format(LEFT, WIDTH - RIGHT, position, position) + _text(LEFT - 7, position + 4, shown, "tick", "end")
+
+
+def _line(line: Line, number: int, across: _Scale, down: _Scale) -> Markup:
+    """The stretches of finite values; a stretch of one value is a dot."""
+    stretches: list[list[str]] = [[]]
+    for x, y in zip(line.x, line.y, strict=True):
+        if math.isfinite(y):
+            stretches[-1].append(f"{across(x):.1f},{down(y):.1f}")
+        elif stretches[-1]:
+            stretches.append([])
+    style = f"series s{number % SERIES_STYLES}"
+    drawn = []
+    for stretch in filter(None, stretches):
+        if len(stretch) > 1:
+            drawn.append(Markup('<polyline class="{}" points="{}"/>').format(style, " ".join(stretch)))
+        else:
+            dot = Markup('<circle class="{} dot" cx="{}" cy="{}" r="4"/>')
+            drawn.append(dot.format(style, *stretch[0].split(",")))
+    return Markup("").join(drawn)
+
+
+def _mark(mark: Mark, lines: Sequence[Line], across: _Scale, down: _Scale) -> list[Markup]:
+    """A rule, a dot where it meets the first line, and the words at whichever end is farther from the lines."""
+    position = across(mark.x)
+    heights = [down(y) for line in lines for x, y in line.points() if x == mark.x]
+    bottom = HEIGHT - BOTTOM
+    words_y = TOP + 12 if sum(heights) > len(heights) * (TOP + bottom) / 2 else bottom - 7
+    on_left = position + 6 + CHARACTER * len(mark.text) > WIDTH - RIGHT
+    rule = Markup('<line class="mark" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/>')
+    dot = Markup('<circle class="best" cx="{:.1f}" cy="{:.1f}" r="4"/>')
+    return [
+        rule.format(position, TOP, bottom),
+        *(dot.format(position, height) for height in heights[:1]),
+        _text(position + (-6 if on_left else 6), words_y, mark.text, "mark-text", "end" if on_left else "start"),
+    ]
+
+
+def _legend(lines: Sequence[Line]) -> list[Markup]:
+    parts, x = [], float(LEFT)
+    for number, line in enumerate(lines):
+        swatch = Markup('<line class="series s{}" x1="{:.1f}" x2="{:.1f}" y1="14" y2="14"/>')
+        parts += [swatch.format(number % SERIES_STYLES, x, x + 20), _text(x + 26, 18, line.name, "key", "start")]
+        x += 26 + CHARACTER * len(line.name) + 16
+    return parts
+
+
+def _text(x: float, y: float, text: str, kind: str, anchor: str) -> Markup:
+    return Markup('<text class="{}" x="{:.1f}" y="{:.1f}" text-anchor="{}">{}</text>').format(kind, x, y, anchor, text)

@@ -1,0 +1,196 @@
+"""What a run's numbers mean in plain words: the headline, and how far they can be trusted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from chronospike.analysis.confusion import ClassScores
+from chronospike.analysis.run_files import Metrics
+from chronospike.analysis.wording import counted, listing, percent, points
+
+MAJORITY, PROPAGATION = "majority class", "label propagation"
+WEAK_F1 = 0.5
+SILENT, SATURATED = 0.01, 0.9
+# Without the number of nodes there is no margin to compare with; 3 points is much for any usual test set.
+USUAL_GAP = 0.03
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One sentence or two, and whether it reassures, informs or warns."""
+
+    level: Literal["good", "note", "warning"]
+    text: str
+
+
+def headline(metrics: Metrics) -> str:
+    """The result in one sentence, beside what needs no model."""
+    nodes = metrics.test_nodes
+    which = f"the {counted(nodes, 'held-out node')}" if nodes else "the held-out nodes"
+    sentence = f"{percent(metrics.test.micro_f1)} of {which} are classified correctly"
+    others = []
+    if MAJORITY in metrics.baselines:
+        others.append(f"always guessing the largest class gets {percent(metrics.baselines[MAJORITY].micro_f1)}")
+    if PROPAGATION in metrics.baselines:
+        verb = "" if others else " gets"
+        others.append(f"label propagation{verb} {percent(metrics.baselines[PROPAGATION].micro_f1)}")
+    return f"{sentence}; {', '.join(others)}." if others else f"{sentence}."
+
+
+def findings(metrics: Metrics, classes: Sequence[ClassScores], settings: Mapping[str, Any]) -> list[Finding]:
+    """All that speaks for or against the scores, warnings first."""
+    found = [
+        *_beside_propagation(metrics),
+        *_parts(metrics),
+        *_order(metrics, settings),
+        *_gap(metrics),
+        *_margin_note(metrics),
+        *_dropped(metrics),
+        *(Finding("note", f"About the split: {note}.") for note in metrics.split.notes),
+        *_weak_classes(classes),
+        *_still_improving(metrics, settings),
+        *_firing(metrics),
+        *_smoothing(metrics),
+    ]
+    return sorted(found, key=lambda finding: ("warning", "note", "good").index(finding.level))
+
+
+def margin(share: float, nodes: int) -> float:
+    """Half the width of the 95 % interval of a share counted over `nodes`."""
+    return 1.96 * math.sqrt(share * (1 - share) / nodes)
+
+
+def _beside_propagation(metrics: Metrics) -> list[Finding]:
+    if PROPAGATION not in metrics.baselines:
+        return []
+    lead = metrics.test.micro_f1 - metrics.baselines[PROPAGATION].micro_f1
+    if lead <= 0:
+        text = (
+            "The model does not beat label propagation, which needs no training "
+            f"({percent(metrics.test.micro_f1)} against {percent(metrics.baselines[PROPAGATION].micro_f1)} Micro-F1). "
+            "Use label propagation, or try smoothing, label inputs or other features."
+        )
+        return [Finding("warning", text)]
+    if metrics.test_nodes and lead < margin(metrics.test.micro_f1, metrics.test_nodes):
+        text = f"The lead over label propagation, {points(lead)} of Micro-F1, is small enough to be chance."
+        return [Finding("note", text)]
+    return [Finding("good", f"The model beats label propagation by {points(lead)} of Micro-F1.")]
+
+
+def _parts(metrics: Metrics) -> list[Finding]:
+    split = metrics.split
+    uses = ((split.train, "trained the model"), (split.validation, "chose the best epoch"))
+    told = [f"{counted(nodes, 'node')} {use}" for nodes, use in uses if nodes is not None]
+    if split.test is not None:
+        told.append(f"{counted(split.test, 'node')} were held out and chose nothing")
+    return [Finding("good", f"{listing(told)}.")] if told else []
+
+
+def _order(metrics: Metrics, settings: Mapping[str, Any]) -> list[Finding]:
+    order = metrics.split.order or settings.get("split_order")
+    if order == "time":
+        text = "The model was trained on the nodes seen first and tested on those seen last, as in use."
+        return [Finding("good", text)]
+    if order == "random":
+        text = (
+            "The split is random: the scores say how well missing labels are filled in, not how well the nodes of "
+            "a later time are classified. Train with split_order=time to test that."
+        )
+        return [Finding("note", text)]
+    return []
+
+
+def _gap(metrics: Metrics) -> list[Finding]:
+    test, held = metrics.test, metrics.validation
+    gap = held.micro_f1 - test.micro_f1
+    pair = f"Micro-F1 is {percent(held.micro_f1)} on validation and {percent(test.micro_f1)} on test"
+    held_nodes = held.nodes or metrics.split.validation
+    if metrics.test_nodes and held_nodes:
+        usual = math.hypot(margin(test.micro_f1, metrics.test_nodes), margin(held.micro_f1, held_nodes))
+        why = f"chance explains up to {points(usual)} for parts of these sizes"
+    else:
+        usual, why = USUAL_GAP, f"a gap of up to {points(USUAL_GAP)} is usual"
+    if abs(gap) <= usual:
+        return [Finding("good", f"{pair}: {points(gap)} apart, and {why}.")]
+    if gap < 0:
+        return [Finding("note", f"{pair}: {points(gap)} better on test, and {why}. The test nodes may be easier.")]
+    advice = "Choosing the epoch may have fitted the validation nodes, or the test nodes differ from the others."
+    return [Finding("warning", f"{pair}: {points(gap)} apart, but {why}. {advice}")]
+
+
+def _margin_note(metrics: Metrics) -> list[Finding]:
+    if not metrics.test_nodes:
+        return []
+    wide = margin(metrics.test.micro_f1, metrics.test_nodes)
+    seed = "" if metrics.seed is None else f" This is one run with seed {metrics.seed}: others will differ a little."
+    text = f"With {counted(metrics.test_nodes, 'test node')}, chance alone moves the test Micro-F1 by ±{points(wide)}."
+    return [Finding("note", text + seed)]
+
+
+def _dropped(metrics: Metrics) -> list[Finding]:
+    dropped = metrics.split.dropped_isolated
+    if dropped is None:
+        return []
+    if dropped == 0:
+        return [Finding("good", "No test node was left out.")]
+    verb = "was" if dropped == 1 else "were"
+    which = f"{counted(dropped, 'node')} without any edge {verb} left out of the test"
+    return [Finding("note", f"{which}: the scores say nothing of such nodes.")]
+
+
+def _weak_classes(classes: Sequence[ClassScores]) -> list[Finding]:
+    found = []
+    tested = [row for row in classes if row.support != 0]
+    weak = sorted((row for row in tested if row.f1 < WEAK_F1), key=lambda row: row.f1)
+    if weak:
+        named = listing([_weak_class(row) for row in weak])
+        verb = "has" if len(weak) == 1 else "have"
+        text = f"{len(weak)} of {len(tested)} classes {verb} an F1 under {WEAK_F1}: {named}. Check these before use."
+        found.append(Finding("warning", text))
+    elif tested:
+        found.append(Finding("good", f"Every class has an F1 of at least {WEAK_F1}."))
+    absent = [f"‘{row.name}’" for row in classes if row.support == 0]
+    if absent:
+        text = f"No test node belongs to {listing(absent)}, so nothing is known of the quality there."
+        found.append(Finding("note", text))
+    return found
+
+
+def _weak_class(row: ClassScores) -> str:
+    nodes = "" if row.support is None else f", {counted(row.support, 'node')}"
+    return f"‘{row.name}’ ({row.f1:.2f}{nodes})"
+
+
+def _still_improving(metrics: Metrics, settings: Mapping[str, Any]) -> list[Finding]:
+    if metrics.best_epoch is None or not metrics.epochs or metrics.epochs != settings.get("epochs"):
+        return []
+    if metrics.best_epoch < metrics.epochs - 1:
+        return []
+    return [Finding("note", "The last epoch was the best one: more epochs may give a better score.")]
+
+
+def _firing(metrics: Metrics) -> list[Finding]:
+    found = []
+    for number, rate in enumerate(metrics.firing_rate, start=1):
+        if rate < SILENT:
+            text = f"Layer {number} is nearly silent (firing rate {percent(rate)}): little gets through it."
+            found.append(Finding("warning", text))
+        elif rate > SATURATED:
+            text = f"Layer {number} fires almost always ({percent(rate)}): its spikes tell little apart."
+            found.append(Finding("warning", text))
+    return found
+
+
+def _smoothing(metrics: Metrics) -> list[Finding]:
+    if metrics.smoothed is None:
+        return []
+    change = metrics.smoothed.micro_f1 - metrics.test.micro_f1
+    way = "better" if change > 0 else "worse"
+    text = (
+        f"Smoothing with the training labels (Correct and Smooth) is {points(change)} {way} on test; "
+        "its strengths were chosen on validation. The other figures on this page are without it."
+    )
+    return [Finding("note", text)]

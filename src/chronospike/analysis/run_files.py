@@ -1,0 +1,191 @@
+"""What a run folder says about its run: the results, one line per epoch, and the settings.
+
+Only the test and validation scores must be there; whatever else is missing is left out of what is read.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from chronospike.config import Share, read_settings
+from chronospike.errors import InputError, StorageError
+
+
+class _Lenient(BaseModel):
+    """Keys nobody asked for are ignored, and a null counts as missing."""
+
+    model_config = ConfigDict(frozen=True, coerce_numbers_to_str=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_missing(cls, values: Any) -> Any:
+        return (
+            {name: value for name, value in values.items() if value is not None} if isinstance(values, dict) else values
+        )
+
+
+class MethodScores(_Lenient):
+    """F1 scores of one method, between 0 and 1."""
+
+    macro_f1: Share
+    micro_f1: Share
+
+
+class PartScores(MethodScores):
+    """Scores of the model on one part of the split; `confusion` is true class by predicted class."""
+
+    per_class_f1: dict[str, float] = {}
+    confusion: list[list[int]] = []
+    nodes: int | None = None
+
+
+class SplitFacts(_Lenient):
+    """How many nodes each part of the split has, and how it was made."""
+
+    train: int | None = None
+    validation: int | None = None
+    test: int | None = None
+    dropped_isolated: int | None = None
+    notes: list[str] = []
+    order: str | None = None
+
+
+class Metrics(_Lenient):
+    """The contents of `metrics.json`.
+
+    Attributes:
+        firing_rate: per spiking layer; empty for a network without spikes.
+        firing_rate_per_step: the same for each step, `[layers, T]`.
+        smoothed: test scores after Correct and Smooth.
+    """
+
+    test: PartScores
+    validation: PartScores
+    classes: list[str] = []
+    parameters: int | None = None
+    seconds_per_epoch: float | None = None
+    epochs: int | None = None
+    best_epoch: int | None = None
+    seed: int | None = None
+    firing_rate: list[float] = []
+    firing_rate_per_step: list[list[float]] = []
+    baselines: dict[str, MethodScores] = {}
+    smoothed: MethodScores | None = None
+    graph: dict[str, Any] = {}
+    split: SplitFacts = SplitFacts()
+    device: str | None = None
+    versions: dict[str, str] = {}
+    command: str | None = None
+
+    @model_validator(mode="after")
+    def _confusion_is_square(self) -> Metrics:
+        for name, part in (("test", self.test), ("validation", self.validation)):
+            size = len(part.confusion)
+            if any(len(row) != size for row in part.confusion) or (size and self.classes and size != len(self.classes)):
+                raise ValueError(f"{name}.confusion has {size} rows for {len(self.classes)} classes, or is not square")
+        return self
+
+    @property
+    def class_names(self) -> list[str]:
+        """Names in the order of the confusion matrix."""
+        return self.classes or list(self.test.per_class_f1) or [f"class {i}" for i in range(len(self.test.confusion))]
+
+    @property
+    def test_nodes(self) -> int | None:
+        counted = sum(map(sum, self.test.confusion))
+        return self.test.nodes or counted or self.split.test
+
+
+class Epoch(_Lenient):
+    """One line of `metrics.jsonl`."""
+
+    epoch: int
+    loss: float | None = None
+    classification_loss: float | None = None
+    validation_macro_f1: float | None = None
+    validation_micro_f1: float | None = None
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """A run as its folder tells it; `name` is that of the graph where it is known, else of the folder."""
+
+    name: str
+    metrics: Metrics
+    epochs: list[Epoch]
+    settings: dict[str, Any]
+
+
+def read_run(run: Path) -> RunFiles:
+    """Read a run folder.
+
+    Raises:
+        InputError: it is not one, or the run has not finished.
+        StorageError: a file in it is damaged.
+    """
+    metrics = _read_metrics(run)
+    config = run / "config.yaml"
+    return RunFiles(
+        name=_graph_name(metrics.graph) or run.absolute().name,
+        metrics=metrics,
+        epochs=_read_epochs(run / "metrics.jsonl"),
+        settings=read_settings(config) if config.is_file() else {},
+    )
+
+
+def _read_metrics(run: Path) -> Metrics:
+    path = run / "metrics.json"
+    if not run.exists():
+        raise InputError(f"{run} does not exist. Give the folder of a run, as in: chronospike train -o {run}")
+    if not path.is_file():
+        if (run / "metrics.jsonl").is_file():
+            raise InputError(
+                f"{run} has no metrics.json: its run has not finished. Go on with: chronospike train --resume -o {run}"
+            )
+        raise InputError(
+            f"{run} is not a run folder: it has no metrics.json. Make one with: chronospike train -o {run}"
+        )
+    try:
+        return Metrics.model_validate(json.loads(path.read_bytes()))
+    except ValidationError as error:
+        raise StorageError(f"{path} is damaged: {_first_problem(error)}") from error
+    except ValueError as error:
+        raise StorageError(f"{path} is damaged: it is not valid JSON ({error})") from error
+
+
+def _read_epochs(path: Path) -> list[Epoch]:
+    """Epochs in order; of an epoch that a resumed run repeated, the last line counts."""
+    if not path.is_file():
+        return []
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    epochs: dict[int, Epoch] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            epoch = Epoch.model_validate(json.loads(line))
+        except ValueError as error:
+            # A killed run leaves half a last line, and that is no reason to withhold the rest.
+            if number == len(lines):
+                break
+            what = _first_problem(error) if isinstance(error, ValidationError) else f"it is not valid JSON ({error})"
+            raise StorageError(f"{path} row {number} is damaged: {what}") from error
+        epochs[epoch.epoch] = epoch
+    return [epochs[number] for number in sorted(epochs)]
+
+
+def _first_problem(error: ValidationError) -> str:
+    first = error.errors()[0]
+    where = ".".join(map(str, first["loc"]))
+    return f"{where}: {first['msg']}" if where else first["msg"]
+
+
+def _graph_name(graph: dict[str, Any]) -> str:
+    provenance = graph.get("provenance")
+    inner = provenance if isinstance(provenance, dict) else {}
+    return str(graph.get("name") or graph.get("dataset") or inner.get("dataset") or "")

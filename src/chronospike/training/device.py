@@ -1,0 +1,46 @@
+"""Choosing where to compute, and settling the process there."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+import torch
+
+from chronospike.errors import InputError
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    """`auto` is the first GPU if there is one, else the CPU."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise InputError(f"device '{name}' is not known. Use auto, cpu, cuda or cuda:N") from error
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise InputError(f"device '{name}': there is no GPU that torch can use here. Run with --device cpu")
+        if (device.index or 0) >= torch.cuda.device_count():
+            raise InputError(f"device '{name}': there are {torch.cuda.device_count()} GPUs, counted from 0")
+    elif device.type != "cpu":
+        raise InputError(f"device '{name}' is not supported. Use auto, cpu, cuda or cuda:N")
+    return device
+
+
+def keep_freed_memory() -> bool:
+    """Have the C library keep large freed blocks instead of handing them back to the system after each batch.
+
+    On the CPU fresh memory costs more than arithmetic: every page of a new tensor is a fault. Returns whether it
+    took effect (it does with glibc).
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return False
+    largest = 2**31 - 1
+    return bool(mallopt(_M_MMAP_THRESHOLD, largest)) and bool(mallopt(_M_TRIM_THRESHOLD, largest))

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chronospike.analysis.report import write_report
+from chronospike.errors import StorageError
+from tests.analysis.conftest import MakeRun
+
+GAP = "\N{NO-BREAK SPACE}"
+NASTY = "</style><script>alert(1)</script>"
+
+
+class _Page(HTMLParser):
+    """The visible text, the tags, and whether they close in order."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(page)
+        self.close()
+        self.text = " ".join(" ".join(self.words).replace(GAP, " ").split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "link"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.words.append(data)
+
+
+def _read(path: Path) -> _Page:
+    return _Page(path.read_text(encoding="utf-8"))
+
+
+def _bare_run(folder: Path) -> Path:
+    part = {"macro_f1": 0.5, "micro_f1": 0.5}
+    (folder / "metrics.json").write_text(json.dumps({"test": part, "validation": part}))
+    return folder
+
+
+def test_the_report_is_one_file_in_the_run_folder(make_run: MakeRun) -> None:
+    run = make_run()
+    before = set(run.iterdir())
+    assert write_report(run) == run / "report.html"
+    assert set(run.iterdir()) - before == {run / "report.html"}
+
+
+def test_the_page_says_what_the_run_achieved(make_run: MakeRun) -> None:
+    text = _read(write_report(make_run())).text
+    for words in (
+        "pets · ChronoSpike report",
+        "80.0 % of the 10 held-out nodes are classified correctly",
+        "40 nodes · 99 distinct edges · 2 time steps · 2 classes",
+        "Test Micro-F1 80.0 %",
+        "Validation Macro-F1 74.0 %",
+        "Label propagation 50.0 % 40.0 %",
+        "ChronoSpike, smoothed 90.0 % 88.0 %",
+        "cats 0.83 0.83 0.83 6",
+        "cats taken for dogs : 1 node, 16.7 % of the class",
+        "3 (best: 1)",
+        "best epoch: 1",
+        "chronospike 0.1.0 · torch 2.6.0",
+        "chronospike train pets --preset config.yaml -o ../again",
+    ):
+        assert words in text
+
+
+def test_every_tag_is_closed_in_order(make_run: MakeRun) -> None:
+    assert _read(write_report(make_run())).open == []
+
+
+def test_nothing_is_fetched_and_nothing_runs(make_run: MakeRun) -> None:
+    path = write_report(make_run())
+    assert not re.search(r"https?:|url\(|@import|<script|\son\w+=", path.read_text(encoding="utf-8"))
+    for tag, attributes in _read(path).tags:
+        assert "src" not in attributes, tag
+        assert attributes.get("href", "data:,") == "data:,"
+
+
+def test_class_names_settings_and_notes_cannot_bring_markup(make_run: MakeRun, metrics: dict[str, Any]) -> None:
+    run = make_run(
+        config=json.dumps({"features": NASTY, NASTY: 1}),
+        classes=[NASTY, "dogs"],
+        test={**metrics["test"], "per_class_f1": {NASTY: 0.1, "dogs": 0.75}},
+        graph={"name": NASTY},
+        split={"notes": [NASTY]},
+        baselines={NASTY: {"macro_f1": 0.5, "micro_f1": 0.5}},
+        versions={NASTY: NASTY},
+        device=NASTY,
+    )
+    path = write_report(run)
+    assert "<script" not in path.read_text(encoding="utf-8")
+    page = _read(path)
+    assert page.open == []
+    assert page.text.count(NASTY) >= 8
+
+
+def test_every_drawing_is_labelled_or_hidden_from_screen_readers(make_run: MakeRun) -> None:
+    drawings = [attributes for tag, attributes in _read(write_report(make_run())).tags if tag == "svg"]
+    assert len(drawings) > 4
+    assert all(attributes.get("aria-label") or attributes.get("aria-hidden") == "true" for attributes in drawings)
+
+
+def test_scores_alone_make_a_page_without_empty_parts(tmp_path: Path) -> None:
+    page = _read(write_report(_bare_run(tmp_path)))
+    headings = [attributes["id"] for tag, attributes in page.tags if tag == "h2"]
+    assert headings == ["scores", "trust"]
+    assert "None" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("missing", "heading"),
+    [({"baselines": {}, "smoothed": None}, "beside"), ({"firing_rate": [], "firing_rate_per_step": []}, "firing")],
+)
+def test_a_part_without_numbers_is_left_out(make_run: MakeRun, missing: dict[str, Any], heading: str) -> None:
+    page = _read(write_report(make_run(**missing)))
+    assert heading not in [attributes["id"] for tag, attributes in page.tags if tag == "h2"]
+
+
+def test_settings_that_are_not_the_default_are_marked(make_run: MakeRun) -> None:
+    page = write_report(make_run(config="fanouts: [10, 5]\np: 0.5\n")).read_text(encoding="utf-8")
+    marked = re.findall(r'<div class="changed"[^>]*><dt>(\w+)</dt><dd>([^<]*)</dd>', page)
+    assert marked == [("fanouts", "[10, 5]")]
+    assert "<dt>p</dt><dd>0.5</dd>" in page
+
+
+def test_the_command_of_the_run_is_preferred_where_it_was_kept(make_run: MakeRun) -> None:
+    text = _read(write_report(make_run(command="chronospike train my-graph --seed 3"))).text
+    assert "chronospike train my-graph --seed 3" in text
+    assert "--preset config.yaml" not in text
+
+
+def test_a_loss_without_a_contrastive_part_is_one_line(make_run: MakeRun) -> None:
+    run = make_run()
+    (run / "metrics.jsonl").write_text('{"epoch": 0, "loss": 2.0, "classification_loss": 2.0}\n')
+    assert "classification part" not in _read(write_report(run)).text
+
+
+def test_a_report_written_twice_is_the_same(make_run: MakeRun) -> None:
+    run = make_run()
+    first = write_report(run).read_bytes()
+    assert write_report(run).read_bytes() == first
+
+
+def test_a_damaged_run_leaves_the_old_report_alone(make_run: MakeRun) -> None:
+    run = make_run()
+    first = write_report(run).read_bytes()
+    (run / "metrics.json").write_text("{")
+    with pytest.raises(StorageError, match="metrics.json is damaged"):
+        write_report(run)
+    assert (run / "report.html").read_bytes() == first

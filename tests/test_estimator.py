@@ -1,0 +1,307 @@
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone, is_classifier
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import accuracy_score
+from sklearn.model_selection import GridSearchCV
+
+from chronospike.config import Settings
+from chronospike.data.csr import history_and_snapshot
+from chronospike.data.graph import DynamicGraph
+from chronospike.data.synthetic import synthetic_graph
+from chronospike.errors import InputError, StorageError
+from chronospike.estimator import ChronoSpikeClassifier, step_as_of
+
+SMALL: dict[str, Any] = {
+    "hidden": (16, 8), "heads": 2, "temporal_heads": 2, "feedforward": 16, "fanouts": (3, 2), "dropout": 0.2,
+    "epochs": 2, "learning_rate": 0.02, "device": "cpu",
+}  # fmt: skip
+TRAIN, TEST = np.arange(80), np.arange(80, 120)
+
+
+def easy_graph() -> DynamicGraph:
+    """Two communities whose features lie apart."""
+    graph = synthetic_graph(nodes=120, steps=5, classes=2, structure=0.9, timing=0.0, feature_dim=8)
+    assert graph.features is not None
+    assert graph.labels is not None
+    return graph.with_features(graph.features + 2 * graph.labels[None, :, None].astype(np.float32))
+
+
+@pytest.fixture(scope="module")
+def graph() -> DynamicGraph:
+    return easy_graph()
+
+
+@pytest.fixture(scope="module")
+def fitted(graph: DynamicGraph) -> ChronoSpikeClassifier:
+    return ChronoSpikeClassifier(graph, **SMALL).fit(TRAIN)
+
+
+def weights(classifier: ChronoSpikeClassifier) -> torch.Tensor:
+    return torch.cat([value.reshape(-1) for value in classifier.model_.state_dict().values()])
+
+
+def with_other_future(graph: DynamicGraph, last: int) -> DynamicGraph:
+    """After step `last` every edge leads elsewhere and every feature is another."""
+    rows, steps, neighbours = graph.snapshot.entries()
+    later = steps > last
+    rows, neighbours = (np.where(later, (ends * 7 + 3) % graph.num_nodes, ends) for ends in (rows, neighbours))
+    history, snapshot = history_and_snapshot(rows, neighbours, steps, graph.num_nodes, graph.num_steps)
+    assert graph.features is not None
+    features = graph.features.copy()
+    features[last + 1 :] = features[last + 1 :] * -3 + 1
+    return replace(graph, history=history, snapshot=snapshot, features=features)
+
+
+def test_better_than_chance_on_nodes_it_was_not_given(graph: DynamicGraph) -> None:
+    classifier = ChronoSpikeClassifier(graph, **{**SMALL, "epochs": 8, "batch_size": 16}).fit(TRAIN)
+    assert classifier.score(TEST) > 0.8
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not(
+    graph: DynamicGraph, fitted: ChronoSpikeClassifier
+) -> None:
+    again = ChronoSpikeClassifier(**SMALL).fit(graph, TRAIN)
+    other = ChronoSpikeClassifier(**SMALL, seed=1).fit(graph, TRAIN)
+    assert torch.equal(weights(again), weights(fitted))
+    assert not torch.equal(weights(other), weights(fitted))
+
+
+def test_both_forms_of_a_call_agree(graph: DynamicGraph, fitted: ChronoSpikeClassifier) -> None:
+    np.testing.assert_array_equal(fitted.predict_proba(TEST), fitted.predict_proba(graph, TEST))
+    np.testing.assert_array_equal(fitted.embed(nodes=TEST), fitted.embed()[TEST])
+
+
+def test_fit_leaves_the_callers_generator_alone(graph: DynamicGraph) -> None:
+    before = torch.random.get_rng_state()
+    ChronoSpikeClassifier(**{**SMALL, "epochs": 1}).fit(graph)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_predictions_are_the_likeliest_classes_of_the_graph(fitted: ChronoSpikeClassifier) -> None:
+    probabilities = fitted.predict_proba(TEST)
+    assert fitted.classes_.tolist() == ["0", "1"]
+    assert fitted.predict(TEST).tolist() == fitted.classes_[probabilities.argmax(axis=1)].tolist()
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
+
+
+def test_labels_of_other_nodes_never_reach_the_fit(graph: DynamicGraph) -> None:
+    assert graph.labels is not None
+    settings = {**SMALL, "label_inputs": True}
+    found = ChronoSpikeClassifier(graph, **settings).fit(TRAIN)
+    labels = graph.labels.copy()
+    labels[TEST] = 1 - labels[TEST]
+    other = ChronoSpikeClassifier(graph.with_labels(labels, graph.class_names), **settings).fit(TRAIN)
+    assert torch.equal(weights(found), weights(other))
+    np.testing.assert_array_equal(found.predict_proba(smooth=True), other.predict_proba(smooth=True))
+
+
+def test_labels_that_are_given_count_and_the_graphs_do_not(graph: DynamicGraph) -> None:
+    assert graph.labels is not None
+    classifier = ChronoSpikeClassifier(graph, **{**SMALL, "epochs": 8, "batch_size": 16})
+    names = np.where(graph.labels == 0, "dog", "cat")
+    classifier.fit(TRAIN, names[TRAIN])
+    assert classifier.classes_.tolist() == ["cat", "dog"]
+    assert classifier.score(TEST, names[TEST]) > 0.8
+    with pytest.raises(InputError, match="score needs y"):
+        classifier.score(TEST)
+
+
+def test_numbers_come_back_as_numbers(graph: DynamicGraph) -> None:
+    classifier = ChronoSpikeClassifier(graph, **{**SMALL, "epochs": 1}).fit([0, 1, 2, 3, 4, 5], [7, 7, 7, -1, -1, -1])
+    assert classifier.classes_.tolist() == [-1, 7]
+    assert set(classifier.predict().tolist()) <= {-1, 7}
+
+
+@pytest.mark.parametrize("smooth", [False, True])
+@pytest.mark.parametrize("last", [0, 2])
+def test_as_of_a_step_nothing_later_matters(
+    graph: DynamicGraph, fitted: ChronoSpikeClassifier, last: int, smooth: bool
+) -> None:
+    other = with_other_future(graph, last)
+    found = fitted.predict_proba(graph, as_of=last, smooth=smooth)
+    np.testing.assert_array_equal(found, fitted.predict_proba(other, as_of=last, smooth=smooth))
+    np.testing.assert_array_equal(fitted.embed(graph, as_of=last), fitted.embed(other, as_of=last))
+    assert not np.array_equal(fitted.embed(graph), fitted.embed(other))
+
+
+def test_as_of_the_last_step_is_everything(fitted: ChronoSpikeClassifier) -> None:
+    np.testing.assert_array_equal(fitted.predict_proba(TEST, as_of=4), fitted.predict_proba(TEST))
+
+
+def test_as_of_is_a_step_or_a_time(graph: DynamicGraph) -> None:
+    years = replace(graph, step_start=np.arange(2000, 2010, 2), step_end=np.arange(2001, 2011, 2))
+    assert [step_as_of(years, value) for value in (3, 2003, "2003", np.int64(2009))] == [3, 1, 1, 4]
+    dates = replace(graph, step_start=np.arange("2000", "2005", dtype="datetime64[Y]").astype("datetime64[D]"))
+    dates = replace(dates, step_end=dates.step_start + 364)
+    assert step_as_of(dates, "2002-05-01") == 2
+    for known, value in ((years, 5), (years, 2011), (years, "soon"), (dates, 2002)):
+        with pytest.raises(InputError):
+            step_as_of(known, value)
+
+
+def test_smoothing_uses_the_labels_of_the_fit(fitted: ChronoSpikeClassifier) -> None:
+    smoothed = fitted.predict_proba(TEST, smooth=True)
+    np.testing.assert_allclose(smoothed.sum(axis=1), 1)
+    assert set(fitted.smoothing_) == {"correct", "smooth", "recency", "validation_micro_f1"}
+
+
+def test_score_is_scikit_learns_accuracy(graph: DynamicGraph, fitted: ChronoSpikeClassifier) -> None:
+    truth = np.array(graph.class_names)[np.asarray(graph.labels)]
+    predicted = fitted.predict(TEST)
+    assert fitted.score(TEST, truth[TEST]) == accuracy_score(truth[TEST], predicted)
+    weight = np.arange(40)
+    weighted = accuracy_score(truth[TEST], predicted, sample_weight=weight)
+    assert fitted.score(TEST, truth[TEST], sample_weight=weight) == pytest.approx(weighted)
+
+
+def test_score_without_nodes_takes_those_the_fit_was_not_given(fitted: ChronoSpikeClassifier) -> None:
+    assert fitted.score() == fitted.score(TEST)
+
+
+def test_a_saved_classifier_gives_the_same_bits(
+    tmp_path: Path, graph: DynamicGraph, fitted: ChronoSpikeClassifier
+) -> None:
+    found = ChronoSpikeClassifier.load(fitted.save(tmp_path / "model"), graph, device="cpu")
+    np.testing.assert_array_equal(found.predict_proba(smooth=True), fitted.predict_proba(smooth=True))
+    assert found.predict(TEST).tolist() == fitted.predict(TEST).tolist()
+    assert found.get_params() == fitted.get_params()
+
+
+def test_a_classifier_loaded_without_a_graph_takes_it_with_the_call(
+    tmp_path: Path, graph: DynamicGraph, fitted: ChronoSpikeClassifier
+) -> None:
+    found = ChronoSpikeClassifier.load(fitted.save(tmp_path / "model"), device="cpu")
+    np.testing.assert_array_equal(found.predict_proba(graph, TEST), fitted.predict_proba(TEST))
+    with pytest.raises(InputError, match="there is no graph"):
+        found.predict(TEST)
+
+
+def test_tampered_weights_are_refused(tmp_path: Path, fitted: ChronoSpikeClassifier) -> None:
+    weights_file = fitted.save(tmp_path / "model") / "model.safetensors"
+    content = bytearray(weights_file.read_bytes())
+    content[-1] ^= 1
+    weights_file.write_bytes(content)
+    with pytest.raises(StorageError, match="is damaged or not a weights file"):
+        ChronoSpikeClassifier.load(tmp_path / "model")
+
+
+def test_settings_of_another_network_are_refused(tmp_path: Path, fitted: ChronoSpikeClassifier) -> None:
+    settings = fitted.save(tmp_path / "model") / "config.yaml"
+    settings.write_text(settings.read_text().replace("feedforward: 16", "feedforward: 32"))
+    with pytest.raises(StorageError, match="do not belong together"):
+        ChronoSpikeClassifier.load(tmp_path / "model")
+
+
+def test_save_does_not_replace_what_is_there(tmp_path: Path, fitted: ChronoSpikeClassifier) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    for overwrite in (False, True):
+        with pytest.raises(InputError):
+            fitted.save(tmp_path, overwrite=overwrite)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_clone_is_unfitted_and_shares_the_graph(graph: DynamicGraph, fitted: ChronoSpikeClassifier) -> None:
+    copy = clone(fitted)
+    assert copy.graph is graph
+    assert copy.get_params() == fitted.get_params()
+    assert not hasattr(copy, "model_")
+
+
+def test_a_pickled_classifier_gives_the_same_bits(fitted: ChronoSpikeClassifier) -> None:
+    found = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(found.predict_proba(TEST), fitted.predict_proba(TEST))
+
+
+def test_get_params_names_every_setting() -> None:
+    params = ChronoSpikeClassifier(epochs=3).get_params()
+    assert set(params) == {"graph", "preset", "device", "verbose", *Settings.model_fields}
+    assert (params["epochs"], params["p"]) == (3, 0.5)
+
+
+def test_a_preset_gives_way_to_what_is_set_by_name(tmp_path: Path) -> None:
+    preset = tmp_path / "mine.yaml"
+    preset.write_text("epochs: 7\np: 0.25\nfanouts: [4, 3]\n")
+    params = clone(ChronoSpikeClassifier(epochs=3).set_params(preset=str(preset))).get_params()
+    assert (params["epochs"], params["p"], params["fanouts"]) == (3, 0.25, (4, 3))
+
+
+def test_grid_search_over_nodes(graph: DynamicGraph) -> None:
+    assert graph.labels is not None
+    names = np.array(graph.class_names)[graph.labels]
+    # At the first of the rates the weights stay those of the start, which guess.
+    grid = {"learning_rate": np.array([1e-9, 0.02]), "epochs": [np.int64(6)]}
+    search = GridSearchCV(ChronoSpikeClassifier(graph, **{**SMALL, "batch_size": 16}), grid, cv=2)
+    search.fit(np.arange(120), names)
+    assert search.best_params_["learning_rate"] == 0.02
+    assert search.best_estimator_.graph is graph
+    assert set(search.predict(TEST)) <= {"0", "1"}
+
+
+def test_scikit_learn_takes_it_for_a_classifier(fitted: ChronoSpikeClassifier) -> None:
+    assert is_classifier(fitted)
+    assert not fitted.__sklearn_tags__().input_tags.two_d_array
+    assert "ChronoSpikeClassifier" in fitted._repr_html_()
+
+
+def test_repr_shows_what_was_given(graph: DynamicGraph) -> None:
+    assert repr(ChronoSpikeClassifier(graph, p=0.3)) == "ChronoSpikeClassifier(graph=<120 nodes, 5 steps>, p=0.3)"
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "embed", "score", "save"])
+def test_unfitted_use_is_scikit_learns_error(graph: DynamicGraph, method: str) -> None:
+    with pytest.raises(NotFittedError):
+        getattr(ChronoSpikeClassifier(graph), method)(TEST)
+
+
+def test_an_unknown_setting_gets_the_nearest_name() -> None:
+    with pytest.raises(InputError, match="no setting 'epoch'. Did you mean 'epochs'"):
+        ChronoSpikeClassifier(epoch=3)
+    with pytest.raises(InputError, match="no setting 'devise'. Did you mean 'device'"):
+        ChronoSpikeClassifier().set_params(devise="cpu")
+
+
+def test_a_value_out_of_range_is_said_when_fitting(graph: DynamicGraph) -> None:
+    with pytest.raises(InputError, match="setting 'p' is 2"):
+        ChronoSpikeClassifier(p=2).fit(graph)
+
+
+def test_a_node_that_is_not_in_the_graph_is_named(graph: DynamicGraph, fitted: ChronoSpikeClassifier) -> None:
+    with pytest.raises(InputError, match="node 120 "):
+        fitted.predict([3, 120])
+    with pytest.raises(InputError, match="node -2 "):
+        ChronoSpikeClassifier(graph).fit([0, 1, -2])
+
+
+def test_calls_that_make_no_sense_are_explained(graph: DynamicGraph, fitted: ChronoSpikeClassifier) -> None:
+    with pytest.raises(InputError, match="there is no graph"):
+        ChronoSpikeClassifier().fit([0, 1], ["a", "b"])
+    with pytest.raises(InputError, match="the first of three arguments is the graph"):
+        ChronoSpikeClassifier(graph).fit([0, 1], [0, 1], ["a", "b"])
+    with pytest.raises(InputError, match="nodes are given twice"):
+        fitted.predict([0, 1], [2, 3])
+    with pytest.raises(InputError, match="fit was given every labelled one"):
+        ChronoSpikeClassifier(graph, **{**SMALL, "epochs": 1}).fit().score()
+
+
+def test_features_of_another_width_are_refused(graph: DynamicGraph, fitted: ChronoSpikeClassifier) -> None:
+    assert graph.features is not None
+    with pytest.raises(InputError, match="7 features per node, and the model was fitted on 8"):
+        fitted.predict(graph.with_features(graph.features[..., :7]))
+
+
+def test_verbose_writes_a_line_per_epoch_to_standard_error(
+    graph: DynamicGraph, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ChronoSpikeClassifier(graph, verbose=True, **SMALL).fit(TRAIN)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert [line.split(":")[0] for line in err.splitlines()] == ["epoch 1", "epoch 2"]

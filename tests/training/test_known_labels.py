@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from chronospike.data.graph import DynamicGraph
+from chronospike.data.ids import NodeIds
+from chronospike.errors import InputError, StorageError
+from chronospike.training.known_labels import KnownLabels, check_nodes, hold_out, known_labels
+from tests.path_of_four import path_of_four
+
+
+def path(labels: list[int] | None = None) -> DynamicGraph:
+    return path_of_four().with_labels(np.array(labels or [0, 0, 1, -1]), ("a", "b"))
+
+
+def test_classes_are_held_out_in_proportion() -> None:
+    codes = np.repeat([0, 1, 2], [60, 30, 10])
+    held = hold_out(codes, 0.1, seed=0)
+    assert np.bincount(codes[held]).tolist() == [6, 3, 1]
+
+
+def test_every_class_keeps_a_training_node() -> None:
+    codes = np.array([0, 0, 1, 2, 2, 2])
+    held = hold_out(codes, 0.49, seed=1)
+    assert set(codes[~held]) == {0, 1, 2}
+    assert held.sum() == 2
+
+
+def test_at_least_one_node_is_held_out() -> None:
+    assert hold_out(np.array([0, 0, 1, 1]), 0.01, seed=0).sum() == 1
+
+
+def test_another_seed_holds_out_other_nodes() -> None:
+    codes = np.arange(200) % 2
+    assert hold_out(codes, 0.1, 0).tolist() != hold_out(codes, 0.1, 1).tolist()
+
+
+def test_where_every_class_has_one_node_training_nodes_choose_the_epoch() -> None:
+    known, classes = known_labels(path(), [0, 2], None, 0.05, seed=0)
+    _, split = known.placed_in(path(), tuple(classes.tolist()))
+    assert (split.train.tolist(), split.validation.tolist()) == ([0, 2], [0, 2])
+
+
+def test_without_nodes_and_y_the_labelled_nodes_are_known() -> None:
+    known, classes = known_labels(path(), None, None, 0.05, seed=0)
+    assert (known.ids.to_pylist(), known.codes.tolist(), classes.tolist()) == ([0, 1, 2], [0, 0, 1], ["a", "b"])
+
+
+def test_given_labels_replace_all_of_the_graphs() -> None:
+    known, classes = known_labels(path(), [3, 1], ["z", "y"], 0.05, seed=0)
+    graph, _ = known.placed_in(path(), ("y", "z"))
+    assert graph.labels is not None
+    assert graph.labels.tolist() == [-1, 0, -1, 1]
+    assert classes.tolist() == ["y", "z"]
+
+
+def test_labels_are_found_by_id_in_another_graph() -> None:
+    known = KnownLabels(NodeIds.of([3, 7]).values, np.array([1, 0]), np.array([True, False]))
+    graph, split = known.placed_in(path(), ("a", "b"))
+    assert graph.labels is not None
+    assert graph.labels.tolist() == [-1, -1, -1, 1]
+    assert (split.train.tolist(), split.validation.tolist()) == ([], [3])
+
+
+def test_a_node_given_twice_counts_once() -> None:
+    known, _ = known_labels(path(), [2, 0, 2], ["y", "x", "y"], 0.05, seed=0)
+    assert (known.ids.to_pylist(), known.codes.tolist()) == ([0, 2], [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "y", "message"),
+    [
+        ([0, 4], ["x", "y"], r"node 4 \(position 1\) is not in the graph, which has nodes 0..3"),
+        ([-1, 0], ["x", "y"], "node -1"),
+        ([0, 3], None, "node 3 .* has no label"),
+        ([0, 1], None, r"2 labelled nodes hold 1 class\(es\)"),
+        ([0, 2], ["x"], "y has shape"),
+        ([0, 2], ["x", None], r"y\[1\] of node 2 is missing"),
+        ([0, 2], [1.0, float("nan")], r"y\[1\] of node 2 is missing"),
+        ([0, 2], [0.5, 1.5], "classes are text or whole numbers"),
+        ([0, 2], np.array(["x", 1], dtype=object), "mixes text and numbers"),
+        ([0, 2, 0], ["x", "y", "y"], "node 0 is given as 'x' and as 'y'"),
+        (None, [0, 0, 1, -1], r"y\[3\] is -1"),
+        ([True, False, True, True], None, r"np.flatnonzero\(mask\)"),
+        (["u1", "u2"], ["x", "y"], r"graph.ids.lookup\(ids\)"),
+        ([[0, 1], [2, 3]], None, "give one list"),
+    ],
+)
+def test_what_cannot_be_used_is_named(nodes: Any, y: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        known_labels(path(), nodes, y, 0.05, seed=0)
+
+
+def test_minus_one_is_a_class_where_the_graph_does_not_say_otherwise() -> None:
+    _, classes = known_labels(path(), [0, 1, 2], [-1, 1, 1], 0.05, seed=0)
+    assert classes.tolist() == [-1, 1]
+
+
+def test_a_column_of_nodes_will_do() -> None:
+    assert check_nodes(path(), np.array([[2], [0]])).tolist() == [2, 0]
+
+
+def test_saved_labels_come_back(tmp_path: Path) -> None:
+    known = KnownLabels(NodeIds.of(["007", "b"]).values, np.array([1, 0]), np.array([True, False]))
+    known.save(tmp_path / "labels.parquet")
+    found = KnownLabels.read(tmp_path / "labels.parquet", classes=2)
+    assert found.ids.to_pylist() == ["007", "b"]
+    assert (found.codes.tolist(), found.held_out.tolist()) == ([1, 0], [True, False])
+
+
+def test_damaged_and_foreign_labels_are_refused(tmp_path: Path) -> None:
+    target = tmp_path / "labels.parquet"
+    KnownLabels(NodeIds.range(2).values, np.array([1, 5]), np.array([True, False])).save(target)
+    with pytest.raises(StorageError, match="names class 5"):
+        KnownLabels.read(target, classes=2)
+    target.write_bytes(target.read_bytes()[:-20])
+    with pytest.raises(StorageError, match="is damaged"):
+        KnownLabels.read(target, classes=2)
+    with pytest.raises(StorageError, match="is missing"):
+        KnownLabels.read(tmp_path / "none.parquet", classes=2)
