@@ -1,10 +1,10 @@
 """A graph of six nodes over four steps, small enough to work out by hand.
 
-    step 0: 0-1  0-1 (repeat)
-    step 1: 0-2  1-2  3-3 (self-loop)
-    step 2: 0-1  0-3
-    step 3: 0-4  2-3
-    node 5 appears only in a self-loop, so it is isolated.
+step 0: 0-1  0-1 (repeat)
+step 1: 0-2  1-2  3-3 (self-loop)
+step 2: 0-1  0-3
+step 3: 0-4  2-3
+node 5 appears only in a self-loop, so it is isolated.
 """
 
 from __future__ import annotations

@@ -36,8 +36,9 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_behind(tmp_path: Path) -> No
 def test_an_existing_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "graph").mkdir()
     (tmp_path / "graph" / "meta.json").write_text("{}")
-    with pytest.raises(InputError, match="exists. Choose another name or pass --overwrite"), atomic_folder(
-        tmp_path / "graph"
+    with (
+        pytest.raises(InputError, match="exists. Choose another name or pass --overwrite"),
+        atomic_folder(tmp_path / "graph"),
     ):
         pass
 
@@ -61,8 +62,9 @@ def test_a_failed_overwrite_keeps_the_old_folder(tmp_path: Path) -> None:
 def test_a_folder_of_something_else_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").write_text("meow")
-    with pytest.raises(InputError, match="not a folder that chronospike wrote"), atomic_folder(
-        tmp_path / "photos", overwrite=True
+    with (
+        pytest.raises(InputError, match="not a folder that chronospike wrote"),
+        atomic_folder(tmp_path / "photos", overwrite=True),
     ):
         pass
     assert (tmp_path / "photos" / "cat.jpg").exists()

@@ -29,7 +29,13 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     # Data
-    features: str = Field("auto", description="feature set of the graph: a name, 'own', or 'auto'")
+    features: str = Field("auto", description="a feature set by name, 'own', or 'auto': own, else made as below")
+    feature_method: Literal["deepwalk", "fastrp"] = "deepwalk"
+    feature_dimension: Count = 128
+    feature_walks: Count = Field(10, description="DeepWalk: walks from each node")
+    feature_negatives: Count = Field(1, description="DeepWalk: noise nodes per centre")
+    feature_warm_start: bool = Field(False, description="DeepWalk: begin each step from the one before")
+    feature_seed: Annotated[int, Field(ge=0)] = 0
     ratio: Annotated[float, Field(gt=0, lt=1)] = Field(0.8, description="share of labelled nodes that is not test")
     validation: Annotated[float, Field(gt=0, lt=0.5)] = Field(0.05, description="share for validation, out of `ratio`")
     split_seed: int = Field(42, description="the benchmark's; runs differ by `seed` only")

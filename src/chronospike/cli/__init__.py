@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from chronospike._version import __version__
-from chronospike.cli import data, demo, features
+from chronospike.cli import data, demo, doctor, features, train, use
 from chronospike.cli.common import command_errors, report_error
 from chronospike.errors import ChronoSpikeError
 
@@ -23,7 +23,13 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(features.app, name="features")
+app.command("train")(train.train)
+app.command("evaluate")(use.evaluate)
+app.command("predict")(use.predict)
+app.command("embed")(use.embed)
+app.command("report")(use.report)
 app.command("demo")(demo.demo)
+app.command("doctor")(doctor.doctor)
 
 
 @app.callback(invoke_without_command=True)

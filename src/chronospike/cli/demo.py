@@ -1,2 +1,22 @@
-def demo():
-    pass
+"""`chronospike demo`: the whole way on the embedded graph, from import to report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from chronospike.cli.common import say
+from chronospike.cli.train import train
+
+
+def demo(
+    output: Annotated[Path, typer.Option("-o", "--output", help="The run folder.")] = Path("build/demo"),
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier demo.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+) -> None:
+    """Train on 19,717 papers about diabetes and their citations over 44 years; minutes on two cores."""
+    say("PubMed: which of three kinds of diabetes is a paper about? (80 % of the labels, 12 steps)")
+    train(output=output, graph="pubmed", preset="pubmed", overwrite=overwrite, device=device)
+    say(f"open {output / 'report.html'} in a browser")

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from chronospike._version import __version__
 from chronospike.data.csr import TimeSlicedCSR
-from chronospike.data.feature_store import open_features
+from chronospike.data.feature_store import list_features, open_features
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
 from chronospike.errors import StorageError
@@ -65,7 +65,8 @@ def open_graph(folder: str | Path, *, features: str | None = None, verify: bool 
     """Open a graph folder by memory map.
 
     Args:
-        features: a feature set by name; by default the graph's own features, else the only set there is.
+        features: a feature set by name, `"own"` for those imported with the graph, or `"none"`; by default the
+            graph's own, else the only set there is.
         verify: True reads every byte against its checksum, False none, None all but very large arrays.
     """
     folder = Path(folder)
@@ -86,7 +87,7 @@ def open_graph(folder: str | Path, *, features: str | None = None, verify: bool 
         )
     except KeyError as error:
         raise StorageError(f"{folder}: meta.json has no entry for {error}. Import the graph again") from error
-    return _with_feature_set(graph, folder, meta, features, verify)
+    return _with_feature_set(graph, folder, features, verify)
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
@@ -118,27 +119,21 @@ def graph_key(folder: str | Path) -> str:
 
 def feature_sets(folder: str | Path) -> list[str]:
     """Names of the finished feature sets of a graph folder."""
-    return sorted(
-        path.parent.name
-        for path in (Path(folder) / "features").glob("*/meta.json")
-        if not path.parent.name.endswith(".partial")
-    )
+    return [found.name for found in list_features(Path(folder)) if found.complete]
 
 
-def _with_feature_set(
-    graph: DynamicGraph, folder: Path, meta: dict[str, Any], name: str | None, verify: bool | None
-) -> DynamicGraph:
-    sets = feature_sets(folder)
+def _with_feature_set(graph: DynamicGraph, folder: Path, name: str | None, verify: bool | None) -> DynamicGraph:
+    if name == "none":
+        return replace(graph, features=None)
+    if name == "own":
+        if graph.features is None:
+            raise StorageError(f"{folder} has no features of its own. Import it with --features FILE")
+        return graph
     if name is None:
+        sets = feature_sets(folder)
         if graph.features is not None or len(sets) != 1:
             return graph
         name = sets[0]
-    if name == "own" and graph.features is not None:
-        return graph
-    if name not in sets:
-        have = ", ".join(sets) or "none"
-        raise StorageError(f"{folder} has no feature set '{name}' (there: {have}). Make it with: chronospike features")
-    del meta
     return replace(graph, features=open_features(folder, name, graph_key=graph_key(folder), verify=verify))
 
 
