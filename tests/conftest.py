@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+# Without a GPU the Triton kernels run in its interpreter, which has to be asked for before Triton is imported.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 # Two workers on two cores: more threads than cores would spend their time waiting for each other.
 torch.set_num_threads(1)
 

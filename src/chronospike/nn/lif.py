@@ -6,15 +6,17 @@ For channel i, with k = 1 / τ_i (Eq. 10-12):
     s_t  = 1 if u_t >= V_i else 0                           fire
     u'_t = (1 - s_t) u_t + s_t u_reset                      reset
 
-`lif_step` and `lif_sequence` are pure functions; state is passed, never hidden. `lif_sequence` has two
-implementations of one meaning: `"plain"`, autograd through `lif_step`, and `"fused"`, whose backward pass
-is the recursion written out in `_FusedLIF`.
+`lif_step` and `lif_sequence` are pure functions; state is passed, never hidden. `lif_sequence` has three
+implementations of one meaning: `"plain"`, autograd through `lif_step`; `"fused"`, whose backward pass is the
+recursion written out in `_FusedLIF`; and `"triton"`, the same in one kernel each way (`nn/kernels/lif.py`).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import torch
@@ -23,6 +25,7 @@ from torch import Tensor, nn
 from chronospike.nn.surrogate import spike, spike_slope, spike_slope_by_alpha
 
 ResetGradient = Literal["detach", "full", "straight_through"]
+Implementation = Literal["auto", "triton", "fused", "plain"]
 
 
 @dataclass(frozen=True)
@@ -59,23 +62,43 @@ def lif_step(h: Tensor, membrane: Tensor, parameters: LIFParameters) -> tuple[Te
 
 
 def lif_sequence(
-    h: Tensor, parameters: LIFParameters, *, implementation: Literal["fused", "plain"] = "fused"
+    h: Tensor, parameters: LIFParameters, *, implementation: Implementation = "auto"
 ) -> tuple[Tensor, Tensor]:
     """All steps of inputs `[T, ..., C]`, from a membrane of zero.
+
+    `"auto"` is `"triton"` for single or half precision on a GPU where Triton is installed, else `"fused"`.
 
     Returns:
         Spikes `[T, ..., C]` and membranes before the reset `[T, ..., C]`. The membranes carry no gradient.
     """
+    if implementation == "auto":
+        implementation = "triton" if h.is_cuda and h.dtype != torch.float64 and _has_triton() else "fused"
     if implementation == "plain":
-        membrane = torch.zeros_like(h[0])
-        steps = []
-        for h_t in h:
-            spikes, before, membrane = lif_step(h_t, membrane, parameters)
-            steps.append((spikes, before.detach()))
-        return torch.stack([s for s, _ in steps]), torch.stack([u for _, u in steps])
+        return _plain_sequence(h, parameters)
     p = parameters
-    spikes, membranes = _FusedLIF.apply(h, p.tau, p.threshold, p.alpha, p.u_reset, p.reset_gradient)  # type: ignore[no-untyped-call]
+    function = _FusedLIF
+    if implementation == "triton":
+        from chronospike.nn.kernels.lif import TritonLIF
+
+        function = TritonLIF  # type: ignore[assignment]
+    spikes, membranes = function.apply(  # type: ignore[no-untyped-call]
+        h, p.tau, p.threshold, p.alpha, p.u_reset, p.reset_gradient
+    )
     return spikes, membranes
+
+
+def _plain_sequence(h: Tensor, parameters: LIFParameters) -> tuple[Tensor, Tensor]:
+    membrane = torch.zeros_like(h[0])
+    steps = []
+    for h_t in h:
+        spikes, before, membrane = lif_step(h_t, membrane, parameters)
+        steps.append((spikes, before.detach()))
+    return torch.stack([s for s, _ in steps]), torch.stack([u for _, u in steps])
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
 
 
 class _FusedLIF(torch.autograd.Function):
@@ -207,8 +230,11 @@ class AdaptiveLIF(nn.Module):
         return LIFParameters(self.tau, self.threshold, self.alpha, self.u_reset, self.reset_gradient)
 
     def forward(self, h: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs `[T, ..., C]` to spikes and membranes of the same shape."""
-        return lif_sequence(h, self.current())
+        """Inputs `[T, ..., C]` to spikes and membranes of the same shape, in single precision at least.
+
+        A membrane that is rounded to half precision at every step would drift.
+        """
+        return lif_sequence(h if h.dtype == torch.float64 else h.float(), self.current())
 
     def extra_repr(self) -> str:
         learned = "learned" if isinstance(self.raw_tau, nn.Parameter) else "fixed"
