@@ -75,8 +75,9 @@ def fastrp(
     folder: Folder,
     name: Name = None,
     dimension: Dimension = 128,
-    hops: Annotated[int, typer.Option(help="How far neighbourhoods reach.")] = 4,
-    normalization: Annotated[float, typer.Option(help="Below zero, hubs count less.")] = -0.5,
+    first_hop: Annotated[int, typer.Option(help="Nearest neighbourhoods that count.")] = 9,
+    last_hop: Annotated[int, typer.Option(help="Farthest neighbourhoods that count.")] = 16,
+    normalization: Annotated[float, typer.Option(help="Below zero, hubs count less.")] = 0.0,
     precision: Precision = "single",
     threads: Threads = None,
     seed: Seed = 0,
@@ -86,9 +87,12 @@ def fastrp(
     """A random projection smoothed over neighbourhoods: quick, for very large graphs and first looks."""
     from chronospike.features.fastrp import FastRP
 
-    options = FastRP(
-        dimension=dimension, weights=(1.0,) * hops, normalization=normalization, threads=threads, seed=seed
-    )
+    if not 1 <= first_hop <= last_hop:
+        raise InputError(
+            f"--first-hop {first_hop} and --last-hop {last_hop}: hops count from 1, the first not above the last"
+        )
+    weights = tuple(float(hop >= first_hop) for hop in range(1, last_hop + 1))
+    options = FastRP(dimension=dimension, weights=weights, normalization=normalization, threads=threads, seed=seed)
     made = make_features(folder, name or "fastrp", options, precision, "cpu", overwrite)
     _report(folder, made, seed, as_json)
 

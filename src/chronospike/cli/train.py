@@ -58,17 +58,20 @@ def train(
     from chronospike.data.storage import open_graph
     from chronospike.training.device import choose_device, keep_freed_memory
     from chronospike.training.execute import execute
+    from chronospike.training.problem import split_for
 
     place = choose_device(device)
     keep_freed_memory()
-    folder = graph_folder(facts["graph"], root, quiet=as_json)
-    facts |= {"folder": str(folder.absolute()), "name": folder.name}
-    facts["features"] = prepare_features(folder, settings, str(place))
-    data = open_graph(folder, features=facts["features"]).require(steps=2 if not settings.static else 1, classes=2)
+    folder = Path(facts["folder"]) if resume else graph_folder(facts["graph"], root, quiet=as_json)
+    # What cannot be trained on is said before features are made and before a folder is there.
+    split_for(open_graph(folder, features="none").require(steps=1 if settings.static else 2, classes=2), settings)
+    features = facts["features"] if resume else prepare_features(folder, settings, str(place), quiet=as_json)
+    data = open_graph(folder, features=features).require(features=True)
     if not resume:
+        facts |= {"folder": str(folder.absolute()), "name": folder.name, "features": features}
         run.begin(settings, facts, overwrite)
     if not as_json:
-        say(f"seed {settings.seed}, {data.num_nodes:,} nodes, {data.num_steps} steps, {facts['features']} features, {place}")
+        say(f"seed {settings.seed}, {data.num_nodes:,} nodes, {data.num_steps} steps, {features} features, {place}")
     try:
         with progress("nodes") as show:
             metrics = execute(
@@ -81,7 +84,7 @@ def train(
                 on_nodes=lambda done, total: show("scoring", done, total),
             )
     except KeyboardInterrupt:
-        say(f"\nstopped. Go on with: chronospike train --resume -o {output}")
+        typer.echo(f"stopped. Go on with: chronospike train --resume -o {output}", err=True)
         raise
     from chronospike.analysis.report import write_report
 
@@ -111,7 +114,7 @@ def _settings(
         settings, facts = run.settings(), run.facts()
         wanted = settings.change(**{**(read_preset(preset) if preset else {}), **given})
         run.require_same(wanted)
-        if graph is not None and graph != facts["graph"]:
+        if graph is not None and graph != facts["graph"] and Path(graph).absolute() != Path(facts["folder"]):
             raise InputError(f"{run.path} was started on '{facts['graph']}', not on '{graph}'")
         return settings, facts
     if graph is None:
@@ -121,13 +124,14 @@ def _settings(
     return settings, {"graph": graph, "preset": name, "command": shlex.join(["chronospike", *sys.argv[1:]])}
 
 
-def prepare_features(folder: Path, settings: Settings, device: str) -> str:
+def prepare_features(folder: Path, settings: Settings, device: str, quiet: bool = False) -> str:
     """The feature set of the run, made now if it is not there yet."""
     from chronospike.cli.features import make_features
     from chronospike.features.recipes import ensure_features
 
     def make(place: Path, name: str, options: Any) -> None:
-        say(f"making features {name}")
+        if not quiet:
+            say(f"making features {name}")
         make_features(place, name, options, "single", device)
 
     return ensure_features(folder, settings, make)

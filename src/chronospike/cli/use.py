@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from chronospike.cli.common import print_json, progress, say
-from chronospike.errors import InputError, StorageError
+from chronospike.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,7 +37,7 @@ def evaluate(
     from chronospike.training.execute import evaluate as score
     from chronospike.training.run import RunFolder
 
-    model, problem = _open(run, graph, device)
+    model, problem = _open(run, graph, device, quiet=as_json)
     with progress("nodes") as show:
         metrics = score(
             model, problem, RunFolder(run), smooth=smooth, on_nodes=lambda done, total: show("scoring", done, total)
@@ -116,7 +117,9 @@ def report(run: Run) -> None:
     say(f"wrote {write_report(run)}")
 
 
-def _open(run: Path, graph: Path | None, device: str, as_of: str | None = None) -> tuple[ChronoSpike, Problem]:
+def _open(
+    run: Path, graph: Path | None, device: str, as_of: str | None = None, quiet: bool = False
+) -> tuple[ChronoSpike, Problem]:
     from dataclasses import replace
 
     from chronospike.cli.train import prepare_features
@@ -131,23 +134,25 @@ def _open(run: Path, graph: Path | None, device: str, as_of: str | None = None) 
     place = choose_device(device)
     keep_freed_memory()
     where = graph or Path(facts["folder"])
-    features = facts["features"] if graph is None else prepare_features(where, settings, str(place))
+    features = facts["features"] if graph is None else prepare_features(where, settings, str(place), quiet)
     data = open_graph(where, features=features)
     model, problem = load_run(data, folder, place)
-    if model.architecture.classes != data.num_classes:
-        raise StorageError(f"{run} knows {model.architecture.classes} classes, {where} has {data.num_classes}")
     if as_of is not None:
-        step = step_as_of(data, _step_or_time(as_of))
+        step = step_as_of(data, _step_or_time(as_of, data))
         problem = replace(problem, steps=(step,) if settings.static else tuple(range(step + 1)))
     return model, problem
 
 
-def _step_or_time(text: str) -> int | float | str:
+def _step_or_time(text: str, graph: DynamicGraph) -> int | float | str:
+    """`5` is a step if there is one, `5.0` a time; where times are dates, a number past the last step is a year."""
     for read in (int, float):
         try:
-            return read(text)
+            value = read(text)
         except ValueError:
             continue
+        if not math.isfinite(value):
+            raise InputError(f"--as-of {text} is neither a step nor a time")
+        return text if graph.step_start.dtype.kind == "M" and value >= graph.num_steps else value
     return text
 
 

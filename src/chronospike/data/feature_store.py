@@ -1,0 +1,345 @@
+"""Feature sets on disk: `[T, N, d]` beside the graph they were made for, written one step at a time.
+
+features/NAME/values.npy      the array, opened by memory map
+features/NAME/meta.json       recipe, graph, shape, a checksum and the seconds of each step
+features/NAME.partial/        the same while it is being made: what is finished survives an interruption
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import shutil
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from chronospike._version import __version__
+from chronospike.errors import InputError, OutOfSpaceError, StorageError, nearest
+from chronospike.files import space_errors, write_json
+
+FORMAT = "chronospike-features"
+VERSION = 1
+VALUES = "values.npy"
+META = "meta.json"
+# Larger sets are only checked for size on opening, unless asked.
+_VERIFY_BYTES = 2 * 1024**3
+_NO_FALLOCATE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}
+
+Shape = tuple[int, int, int]
+
+
+class Carry(Protocol):
+    """Something that goes from one step to the next and must survive an interruption."""
+
+    def save_state(self) -> dict[str, NDArray[Any]]: ...
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> None: ...
+
+
+@dataclass(frozen=True)
+class FeatureSet:
+    """One feature set of a graph folder, as its meta.json describes it."""
+
+    name: str
+    path: Path
+    shape: Shape
+    dtype: str
+    recipe: dict[str, Any]
+    graph_key: str
+    steps_done: int
+    seconds: float
+
+    @property
+    def complete(self) -> bool:
+        return self.steps_done == self.shape[0] and not self.path.name.endswith(".partial")
+
+
+def write_features(
+    folder: Path,
+    name: str,
+    recipe: dict[str, Any],
+    graph_key: str,
+    shape: Shape,
+    dtype: DTypeLike,
+    make_step: Callable[[int], NDArray[Any]],
+    on_step: Callable[[int, float], None] | None = None,
+    overwrite: bool = False,
+    carry: Carry | None = None,
+) -> Path:
+    """Make and store all T steps, going on where an earlier call with the same recipe was stopped.
+
+    Args:
+        folder: of the graph.
+        recipe: everything the values depend on, ready for JSON.
+        graph_key: names the graph the features are made for.
+        make_step: returns `[N, d]` for a step; called in order.
+        on_step: called with (step, seconds) after each step is safe on disk.
+        overwrite: throw away an existing or unfinished set of that name.
+        carry: state that `make_step` hands on from step to step.
+
+    Returns:
+        The finished folder. A set that is there already with this recipe is left as it is.
+    """
+    target = _set_folder(folder, name)
+    partial = target.with_name(f"{target.name}.partial")
+    wanted = _describe(recipe, graph_key, shape, np.dtype(dtype))
+    if target.exists() and not overwrite:
+        _require_same(target, _read_meta(target), wanted)
+        return target
+    if overwrite:
+        shutil.rmtree(partial, ignore_errors=True)
+    is_new = not (partial / META).is_file()
+    try:
+        with space_errors(target):
+            if is_new:
+                _begin(partial, wanted)
+            meta = _read_meta(partial)
+            _require_same(partial, meta, wanted)
+            _finish_steps(partial, meta, make_step, on_step, carry)
+            _publish(partial, target)
+    except OutOfSpaceError as error:
+        if is_new:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        raise OutOfSpaceError(
+            f"{target}: the disk is full. The steps finished earlier are kept; "
+            "free some space and run the same command again"
+        ) from error
+    return target
+
+
+def open_features(
+    folder: Path, name: str, graph_key: str | None = None, verify: bool | None = None
+) -> np.memmap[Any, np.dtype[Any]]:
+    """`[T, N, d]` by memory map, read only.
+
+    Args:
+        graph_key: refuse features made for another graph.
+        verify: True reads every byte against its checksum, False none, None all but very large sets.
+    """
+    target = _set_folder(folder, name)
+    if not target.is_dir():
+        known = [found.name for found in list_features(folder) if found.complete]
+        there = ", ".join(known) or "none"
+        raise StorageError(f"{folder} has no feature set '{name}' (there: {there}).{nearest(name, known)}")
+    meta = _read_meta(target)
+    if graph_key is not None and meta["graph_key"] != graph_key:
+        raise StorageError(
+            f"{target} was made for another graph ({meta['graph_key']}, not {graph_key}). "
+            "Make it again with --overwrite"
+        )
+    values = _open_values(target, meta)
+    if verify or (verify is None and values.nbytes <= _VERIFY_BYTES):
+        _verify(target, meta, values)
+    return values
+
+
+def list_features(folder: Path) -> list[FeatureSet]:
+    """The feature sets of a graph folder, unfinished ones included, by name."""
+    found = []
+    for path in sorted((Path(folder) / "features").glob(f"*/{META}")):
+        meta = _read_meta(path.parent)
+        name = path.parent.name.removesuffix(".partial")
+        seconds = math.fsum(meta["seconds"])
+        done = len(meta["checksums"])
+        found.append(
+            FeatureSet(
+                name, path.parent, meta["shape"], meta["dtype"], meta["recipe"], meta["graph_key"], done, seconds
+            )
+        )
+    return found
+
+
+def _set_folder(folder: Path, name: str) -> Path:
+    if not name or name != Path(name).name or name.startswith(".") or name.endswith(".partial"):
+        raise InputError(f"'{name}' cannot be the name of a feature set. Use letters, digits, - and _")
+    return Path(folder) / "features" / name
+
+
+def _describe(recipe: dict[str, Any], graph_key: str, shape: Shape, dtype: np.dtype[Any]) -> dict[str, Any]:
+    if dtype not in (np.float32, np.float16):
+        raise InputError(f"features are stored as float32 or float16, not {dtype}")
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "chronospike": __version__,
+        # Through JSON, so that it compares equal to what is read back (a tuple becomes a list).
+        "recipe": json.loads(json.dumps(recipe)),
+        "graph_key": graph_key,
+        "shape": [int(size) for size in shape],
+        "dtype": dtype.name,
+        "checksums": [],
+        "seconds": [],
+    }
+
+
+def _require_same(folder: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """The way out of a difference is to make it all again, or to use another name."""
+    for part in ("graph_key", "shape", "dtype"):
+        if list(np.atleast_1d(found[part])) != list(np.atleast_1d(wanted[part])):
+            _refuse(folder, part, found[part], wanted[part])
+    old, new = found["recipe"], wanted["recipe"]
+    for key in sorted(old.keys() | new.keys()):
+        if old.get(key) != new.get(key):
+            _refuse(folder, key, old.get(key), new.get(key))
+
+
+def _refuse(folder: Path, what: str, found: Any, wanted: Any) -> None:
+    raise InputError(
+        f"{folder} is there with {what} {found!r}, and {wanted!r} is asked for. "
+        "Pass --overwrite to make it again, or choose another name"
+    )
+
+
+def _begin(partial: Path, meta: dict[str, Any]) -> None:
+    """Reserve the space for all steps at once, so that a disk that is too small is known at the start."""
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(meta["dtype"])), "fortran_order": False}
+    with (partial / VALUES).open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {**header, "shape": tuple(meta["shape"])})
+        file.flush()
+        size = file.tell() + math.prod(meta["shape"]) * np.dtype(meta["dtype"]).itemsize
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            if error.errno not in _NO_FALLOCATE:
+                raise
+            os.ftruncate(file.fileno(), size)
+    write_json(partial / META, meta)
+
+
+def _finish_steps(
+    partial: Path,
+    meta: dict[str, Any],
+    make_step: Callable[[int], NDArray[Any]],
+    on_step: Callable[[int, float], None] | None,
+    carry: Carry | None,
+) -> None:
+    steps, done = meta["shape"][0], len(meta["checksums"])
+    if done:
+        _verify(partial, meta, _open_values(partial, meta))
+    if carry is not None and 0 < done < steps:
+        carry.load_state(_load_state(partial, done))
+    for step in range(done, steps):
+        began = time.perf_counter()
+        block = np.ascontiguousarray(make_step(step), dtype=meta["dtype"])
+        if list(block.shape) != meta["shape"][1:]:
+            raise StorageError(f"step {step} has shape {list(block.shape)}, not {meta['shape'][1:]}")
+        _write_block(partial / VALUES, block, step)
+        if carry is not None:
+            _save_state(partial, step + 1, carry.save_state())
+        seconds = time.perf_counter() - began
+        meta = {
+            **meta,
+            "checksums": [*meta["checksums"], _checksum(block)],
+            "seconds": [*meta["seconds"], round(seconds, 3)],
+        }
+        # The step counts as done from here on; what came before can be repeated.
+        write_json(partial / META, meta)
+        _drop_states(partial, step + 1)
+        if on_step:
+            on_step(step, seconds)
+
+
+def _write_block(path: Path, block: NDArray[Any], step: int) -> None:
+    """Plain writes: on a full disk they raise an error, where a memory map would kill the process."""
+    with path.open("r+b") as file:
+        np.lib.format.read_magic(file)
+        np.lib.format.read_array_header_1_0(file)
+        file.seek(step * block.nbytes, os.SEEK_CUR)
+        file.write(block.data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _state_folder(partial: Path, done: int) -> Path:
+    return partial / f"state-{done}"
+
+
+def _save_state(partial: Path, done: int, state: dict[str, NDArray[Any]]) -> None:
+    if state:
+        folder = _state_folder(partial, done)
+        folder.mkdir(exist_ok=True)
+        for name, array in state.items():
+            with (folder / f"{name}.npy").open("wb") as file:
+                np.save(file, array)
+                os.fsync(file.fileno())
+
+
+def _load_state(partial: Path, done: int) -> dict[str, NDArray[Any]]:
+    return {path.stem: np.load(path) for path in sorted(_state_folder(partial, done).glob("*.npy"))}
+
+
+def _drop_states(partial: Path, keep: int | None) -> None:
+    for folder in partial.glob("state-*"):
+        if keep is None or folder != _state_folder(partial, keep):
+            shutil.rmtree(folder)
+
+
+def _publish(partial: Path, target: Path) -> None:
+    _drop_states(partial, None)
+    if not target.exists():
+        partial.rename(target)
+        return
+    aside = target.with_name(f".{target.name}.old")
+    shutil.rmtree(aside, ignore_errors=True)
+    target.rename(aside)
+    partial.rename(target)
+    shutil.rmtree(aside)
+
+
+def _read_meta(folder: Path) -> dict[str, Any]:
+    path = folder / META
+    try:
+        meta = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise StorageError(f"{folder} has no {META}. Make the features again with --overwrite") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise StorageError(f"{path} cannot be read as JSON ({error}). Make it again with --overwrite") from error
+    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+        raise StorageError(f"{path} does not describe features of chronospike")
+    if meta.get("version") != VERSION:
+        raise StorageError(
+            f"{folder} has features format {meta.get('version')}; this chronospike ({__version__}) reads {VERSION}. "
+            "Update chronospike or make the features again"
+        )
+    missing = {"recipe", "graph_key", "shape", "dtype", "checksums", "seconds"} - meta.keys()
+    if missing:
+        raise StorageError(f"{path} has no entry '{min(missing)}'. Make the features again with --overwrite")
+    return meta
+
+
+def _checksum(block: NDArray[Any]) -> int:
+    return zlib.crc32(np.ascontiguousarray(block).data)
+
+
+def _open_values(folder: Path, meta: dict[str, Any]) -> np.memmap[Any, np.dtype[Any]]:
+    path = folder / VALUES
+    try:
+        values: np.memmap[Any, np.dtype[Any]] = np.load(path, mmap_mode="r")
+    except (OSError, ValueError) as error:
+        raise StorageError(f"{path} is missing or cut short ({error}). Make it again with --overwrite") from error
+    if list(values.shape) != meta["shape"] or values.dtype.name != meta["dtype"]:
+        raise StorageError(
+            f"{path} holds {values.dtype} {list(values.shape)}, its {META} says {meta['dtype']} {meta['shape']}. "
+            "Make it again with --overwrite"
+        )
+    return values
+
+
+def _verify(folder: Path, meta: dict[str, Any], values: NDArray[Any]) -> None:
+    for step, checksum in enumerate(meta["checksums"]):
+        if _checksum(values[step]) != checksum:
+            raise StorageError(
+                f"{folder / VALUES}: step {step} does not match its checksum. Make it again with --overwrite"
+            )

@@ -1,0 +1,210 @@
+"""DeepWalk on a GPU: Triton kernels for the walks and for skip-gram, one program per walk.
+
+The conventions and every random draw are those of `walks.py` and `skipgram.py`. What differs: programs add to the
+tables atomically in whatever order they run, and a context's input row is read and changed at once for each centre
+instead of being kept while it is in reach (the same thing unless a walk comes back to a node within a window).
+
+Import this module only where Triton is installed. With TRITON_INTERPRET=1 it runs on the CPU, for tests.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from numpy.typing import NDArray
+
+from chronospike.errors import InputError
+from chronospike.features.noise import noise_table
+from chronospike.features.skipgram import Progress, Schedule, Table
+from chronospike.features.walks import Snapshot
+from chronospike.rng import signed
+
+# The constants of chronospike.rng.
+_GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
+_FIRST = tl.constexpr(0xBF58476D1CE4E5B9)
+_SECOND = tl.constexpr(0x94D049BB133111EB)
+_LOWER_BITS = tl.constexpr(2**31 - 1)
+
+_WALKS_PER_PROGRAM = 128
+_WALKS_PER_LAUNCH = 2**18
+_WARPS = 4
+
+
+@triton.jit
+def _mix(z):  # type: ignore[no-untyped-def]
+    z = (z ^ (z >> 30)) * _FIRST
+    z = (z ^ (z >> 27)) * _SECOND
+    return z ^ (z >> 31)
+
+
+@triton.jit
+def _walk_kernel(  # type: ignore[no-untyped-def]
+    walks, indptr, degrees, neighbours, starts, key, count, LENGTH: tl.constexpr, BLOCK: tl.constexpr
+):
+    """One walk a lane. `walks` comes filled with -1."""
+    w = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    alive = w < count
+    node = tl.load(starts + w, mask=alive, other=0)
+    state = _mix(tl.load(key).to(tl.uint64) + (node.to(tl.uint64) + 1) * _GOLDEN) + _GOLDEN
+    row = walks + w.to(tl.int64) * LENGTH
+    tl.store(row, node, mask=alive)
+    for i in range(1, LENGTH):
+        state = state + _GOLDEN
+        degree = tl.load(degrees + node, mask=alive, other=0)
+        alive = alive & (degree > 0)
+        index = ((_mix(state) >> 32) * degree.to(tl.uint64)) >> 32
+        first = tl.load(indptr + node, mask=alive, other=0)
+        node = tl.load(neighbours + first + index.to(tl.int64), mask=alive, other=0)
+        tl.store(row + i, node, mask=alive)
+
+
+@triton.jit
+def _skipgram_kernel(  # type: ignore[no-untyped-def]
+    inputs, outputs, walks, thresholds, aliases, key, first, rate, drop,
+    NODES: tl.constexpr, DIM: tl.constexpr, LENGTH: tl.constexpr, WINDOW: tl.constexpr, NEGATIVES: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """One walk a program: for each centre all contexts of its window at once, `[ROWS, COLUMNS]`."""
+    w = tl.program_id(0)
+    walk = walks + w.to(tl.int64) * LENGTH
+    own = _mix(tl.load(key).to(tl.uint64) + (tl.load(walk).to(tl.uint64) + 1) * _GOLDEN)
+    # The walk itself has used the words below LENGTH.
+    state = own + (own * 0 + LENGTH) * _GOLDEN
+    step = rate - drop * (first + w).to(tl.float32)
+    rows = tl.arange(0, ROWS)
+    columns = tl.arange(0, COLUMNS)
+    wide = columns < DIM
+    for i in range(LENGTH):
+        state = state + _GOLDEN
+        reach = 1 + ((_mix(state) >> 32) * WINDOW >> 32).to(tl.int32)
+        centre = tl.load(walk + i)
+        position = i - WINDOW + rows
+        # Past the end of a short walk the window is empty.
+        reach = tl.where(centre >= 0, reach, 0)
+        near = (position >= 0) & (position < LENGTH) & (position != i)
+        near = near & (position >= i - reach) & (position <= i + reach)
+        context = tl.load(walk + position, mask=near, other=-1)
+        near = near & (context >= 0)
+        block = near[:, None] & wide[None, :]
+        cells = inputs + tl.where(near, context, 0).to(tl.int64)[:, None] * DIM + columns[None, :]
+        x = tl.load(cells, mask=block, other=0.0)
+
+        alive = columns < tl.where(centre >= 0, DIM, 0)
+        target = outputs + tl.maximum(centre, 0).to(tl.int64) * DIM + columns
+        z = tl.load(target, mask=alive, other=0.0)
+        gain = step * (1.0 - 1.0 / (1.0 + tl.exp(-tl.sum(x * z[None, :], axis=1))))
+        gain = tl.where(near, gain, 0.0)
+        change = gain[:, None] * z[None, :]
+        tl.atomic_add(target, tl.sum(gain[:, None] * x, axis=0), mask=alive, sem="relaxed")
+        for _ in tl.static_range(NEGATIVES):
+            state = state + _GOLDEN
+            word = _mix(state)
+            slot = ((word >> 32) * NODES >> 32).to(tl.int32)
+            stays = (word & _LOWER_BITS) < tl.load(thresholds + slot).to(tl.uint64)
+            noise = tl.where(stays, slot, tl.load(aliases + slot))
+            # A negative that equals the positive is skipped.
+            counts = columns < tl.where((noise != centre) & (centre >= 0), DIM, 0)
+            fall = tl.where(noise != centre, -step, 0.0)
+            target = outputs + noise.to(tl.int64) * DIM + columns
+            z = tl.load(target, mask=counts, other=0.0)
+            gain = tl.where(near, fall / (1.0 + tl.exp(-tl.sum(x * z[None, :], axis=1))), 0.0)
+            change += gain[:, None] * z[None, :]
+            tl.atomic_add(target, tl.sum(gain[:, None] * x, axis=0), mask=counts, sem="relaxed")
+        tl.atomic_add(cells, change, mask=block, sem="relaxed")
+
+
+class DeviceSnapshot:
+    """A cumulative snapshot in device memory."""
+
+    def __init__(self, snapshot: Snapshot, device: torch.device) -> None:
+        self.device = device
+        self.indptr, self.degrees, self.neighbours = (_upload(array, device) for array in snapshot)
+
+    def random_walks(self, starts: torch.Tensor, length: int, key: int) -> torch.Tensor:
+        """`[W, length]` int32, the walks of `walks.random_walks`."""
+        walks = torch.full((len(starts), length), -1, dtype=torch.int32, device=self.device)
+        with _on(self.device):
+            _walk_kernel[(triton.cdiv(len(starts), _WALKS_PER_PROGRAM),)](
+                walks, self.indptr, self.degrees, self.neighbours, starts, _key(key, self.device), len(starts),
+                LENGTH=length, BLOCK=_WALKS_PER_PROGRAM,
+            )  # fmt: skip
+        return walks
+
+    def expected_visits(self, length: int) -> torch.Tensor:
+        """`[N]` float64, those of `noise.expected_visits`."""
+        degrees = self.degrees.long()
+        owner = torch.repeat_interleave(torch.arange(len(degrees), device=self.device), degrees)
+        within = torch.arange(len(owner), device=self.device) - (torch.cumsum(degrees, 0) - degrees)[owner]
+        target = self.neighbours[self.indptr[owner] + within].long()
+        mass = (degrees > 0).double()
+        visits = mass.clone()
+        for _ in range(length - 1):
+            mass = torch.zeros_like(mass).index_add_(0, target, (mass / degrees.clamp(min=1))[owner])
+            visits += mass
+        return visits
+
+
+class GpuTrainer:
+    """One step of DeepWalk on a GPU (see `deepwalk.Trainer`)."""
+
+    def __init__(self, snapshot: Snapshot, tables: tuple[Table, Table], length: int, device: str) -> None:
+        self.device = _checked_device(device)
+        self.length = length
+        self.snapshot = DeviceSnapshot(snapshot, self.device)
+        noise = noise_table(self.snapshot.expected_visits(length).cpu().numpy())
+        self.thresholds, self.aliases = (_upload(array, self.device) for array in noise)
+        self.inputs, self.outputs = (_upload(table, self.device) for table in tables)
+
+    def train_pass(self, starts: NDArray[np.int32], schedule: Schedule, on_walks: Progress | None) -> None:
+        nodes = _upload(starts, self.device)
+        for first in range(0, len(starts), _WALKS_PER_LAUNCH):
+            walks = self.snapshot.random_walks(nodes[first : first + _WALKS_PER_LAUNCH], self.length, schedule.key)
+            self.train_on_walks(walks, schedule, first)
+            if on_walks:
+                if self.device.type == "cuda":
+                    torch.cuda.synchronize(self.device)
+                on_walks(first + len(walks))
+
+    def train_on_walks(self, walks: torch.Tensor, schedule: Schedule, first: int = 0) -> None:
+        """Train on `[W, L]` walks that stand at `first`, `first + 1`, … in the schedule."""
+        dimension = self.inputs.shape[1]
+        with _on(self.device):
+            _skipgram_kernel[(len(walks),)](
+                self.inputs, self.outputs, walks, self.thresholds, self.aliases, _key(schedule.key, self.device),
+                first, float(schedule.rate), float(schedule.drop),
+                NODES=len(self.aliases), DIM=dimension, LENGTH=walks.shape[1], WINDOW=schedule.window,
+                NEGATIVES=schedule.negatives, ROWS=triton.next_power_of_2(2 * schedule.window + 1),
+                COLUMNS=triton.next_power_of_2(dimension), num_warps=_WARPS,
+            )  # fmt: skip
+
+    def finish(self) -> tuple[Table, Table]:
+        return self.inputs.cpu().numpy(), self.outputs.cpu().numpy()
+
+
+def _checked_device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise InputError(f"'{name}' is not a device. Use cpu or cuda") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"device '{name}' is asked for, and PyTorch finds no GPU. Use --device cpu")
+    return device
+
+
+def _upload(array: NDArray[Any], device: torch.device) -> torch.Tensor:
+    # A copy even on the CPU: the tables of the caller stay as they are, and a memory map may be read only.
+    return torch.from_numpy(np.array(array)).to(device)
+
+
+def _key(key: int, device: torch.device) -> torch.Tensor:
+    """In memory rather than as an argument: Triton compiles anew for the type and divisibility of a number."""
+    return torch.tensor([signed(key)], dtype=torch.int64, device=device)
+
+
+def _on(device: torch.device) -> Any:
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()

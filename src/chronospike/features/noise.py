@@ -1,0 +1,108 @@
+"""The distribution negatives are drawn from: visits to the 3/4th power, as in word2vec.
+
+word2vec counts its corpus, and here there is none: walks are consumed as they are made. The expected count is known
+without one. Spreading one unit of mass from every start through the walk's transition matrix, `length - 1` times, and
+adding up what passes each node is exact in expectation for any graph and costs `length` passes over the edges, about
+as much as making the walks once and far less than training on them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit, uint64
+from numpy.typing import NDArray
+
+from chronospike.features.walks import Snapshot
+from chronospike.rng import below_numba
+
+POWER = 0.75
+_LOWER_BITS = np.uint64(2**31 - 1)
+
+
+class NoiseTable(NamedTuple):
+    """Walker's alias table in whole numbers, so that every backend draws the same node from the same bits.
+
+    Attributes:
+        thresholds: `[N]` slot i stands for itself if the lower 31 random bits are below this,
+        aliases: `[N]` and for this node otherwise.
+    """
+
+    thresholds: NDArray[np.int32]
+    aliases: NDArray[np.int32]
+
+
+def expected_visits(snapshot: Snapshot, length: int) -> NDArray[np.float64]:
+    """`[N]` expected number of visits in walks of `length` nodes, one from each node that has a neighbour."""
+    mass = (snapshot.degrees > 0).astype(np.float64)
+    visits = mass.copy()
+    spread = np.empty_like(mass)
+    for _ in range(length - 1):
+        _spread(*snapshot, mass, spread)
+        visits += spread
+        mass, spread = spread, mass
+    return visits
+
+
+def noise_table(visits: NDArray[np.float64]) -> NoiseTable:
+    """An alias table for the distribution ∝ visits^0.75; `visits` must not be all zero."""
+    weights = visits**POWER
+    thresholds = np.empty(len(weights), dtype=np.int32)
+    aliases = np.empty(len(weights), dtype=np.int32)
+    _fill_alias(weights * (len(weights) / weights.sum()), thresholds, aliases)
+    return NoiseTable(thresholds, aliases)
+
+
+def table_probabilities(table: NoiseTable) -> NDArray[np.float64]:
+    """`[N]` the probability with which each node is drawn: the inverse of `noise_table`."""
+    own = table.thresholds / 2.0**31
+    own = np.where(table.aliases == np.arange(len(own)), 1.0, own)
+    return np.asarray((own + np.bincount(table.aliases, 1.0 - own, len(own))) / len(own))
+
+
+@njit(nogil=True, cache=True)
+def _spread(indptr: Any, degrees: Any, neighbours: Any, mass: Any, out: Any) -> None:
+    """One step of the walk for all the mass at once."""
+    out[:] = 0.0
+    for node in range(len(degrees)):
+        if degrees[node] > 0 and mass[node] > 0.0:
+            share = mass[node] / degrees[node]
+            start = indptr[node]
+            for edge in range(start, start + degrees[node]):
+                out[neighbours[edge]] += share
+
+
+@njit(nogil=True, cache=True)
+def _fill_alias(scaled: Any, thresholds: Any, aliases: Any) -> None:
+    """Vose's construction; `scaled` has mean 1 and is used up."""
+    n = len(scaled)
+    small, large = np.empty(n, np.int32), np.empty(n, np.int32)
+    num_small = num_large = 0
+    for i in range(n):
+        aliases[i] = i
+        thresholds[i] = 2**31 - 1
+        if scaled[i] < 1.0:
+            small[num_small] = i
+            num_small += 1
+        else:
+            large[num_large] = i
+            num_large += 1
+    while num_small > 0 and num_large > 0:
+        num_small -= 1
+        low, high = small[num_small], large[num_large - 1]
+        thresholds[low] = np.int32(scaled[low] * (2.0**31 - 1.0))
+        aliases[low] = high
+        scaled[high] -= 1.0 - scaled[low]
+        if scaled[high] < 1.0:
+            num_large -= 1
+            small[num_small] = high
+            num_small += 1
+
+
+@njit(nogil=True, cache=True)
+def draw_noise(bits: Any, thresholds: Any, aliases: Any) -> Any:
+    """The node that 64 random bits stand for."""
+    slot = below_numba(bits, len(aliases))
+    own = (bits & _LOWER_BITS) < uint64(thresholds[slot])
+    return np.int32(slot) if own else aliases[slot]

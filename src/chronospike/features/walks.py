@@ -1,0 +1,102 @@
+"""Random walks on a cumulative snapshot: the edges of steps up to and including t.
+
+Draws are counter-based (`chronospike.rng`), so that a walk is a function of (seed, step, epoch, pass, start node) and
+not of the threads or the device that make it. `reference.py` and `gpu.py` make the same walks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from chronospike.data.graph import DynamicGraph
+from chronospike.errors import GraphError
+from chronospike.rng import below_numba, derive, derive_numba
+from chronospike.threads import run_chunks
+
+
+class Snapshot(NamedTuple):
+    """The cumulative snapshot of one step, as the kernels want it.
+
+    Attributes:
+        indptr: `[N + 1]` where each row starts.
+        degrees: `[N]` length of the row prefix that has been seen by this step.
+        neighbours: `[E]` all rows, later steps included: only the prefixes are read.
+    """
+
+    indptr: NDArray[np.int64]
+    degrees: NDArray[np.int32]
+    neighbours: NDArray[np.int32]
+
+
+def cumulative_snapshot(graph: DynamicGraph, step: int) -> Snapshot:
+    """The edges of steps <= `step`. In a directed graph a row holds the sources, so walks run against the edges."""
+    if not 0 <= step < graph.num_steps:
+        raise GraphError(f"step {step} is outside 0..{graph.num_steps - 1}")
+    history = graph.history
+    return Snapshot(
+        np.ascontiguousarray(history.indptr, dtype=np.int64),
+        np.ascontiguousarray(history.step_offsets[:, step + 1], dtype=np.int32),
+        np.ascontiguousarray(history.neighbours, dtype=np.int32),
+    )
+
+
+def derive_key(*parts: int) -> int:
+    """The key of the stream below `parts`, such as (seed, step, epoch, pass)."""
+    key = 0
+    for part in parts:
+        key = derive(key, part)
+    return key
+
+
+def seen_nodes(snapshot: Snapshot) -> NDArray[np.bool_]:
+    """`[N]` True for nodes that a walk can come to: those with an edge so far, in either direction."""
+    seen = snapshot.degrees > 0
+    _mark_neighbours(*snapshot, seen)
+    return seen
+
+
+def walk_starts(snapshot: Snapshot, key: int) -> NDArray[np.int32]:
+    """Every node that has a neighbour, once, in an order that `key` decides."""
+    nodes = np.flatnonzero(snapshot.degrees).astype(np.int32)
+    return np.random.Generator(np.random.Philox(key=key)).permutation(nodes)
+
+
+def random_walks(
+    snapshot: Snapshot, starts: NDArray[np.int32], length: int, key: int, threads: int | None = None
+) -> NDArray[np.int32]:
+    """`[W, length]` uniform walks, one from each start; -1 after the end of one that met a node without neighbours."""
+    walks = np.full((len(starts), length), -1, dtype=np.int32)
+    base = np.uint64(key)
+    run_chunks(lambda low, high: _fill(walks, *snapshot, starts, base, low, high), len(starts), threads)
+    return walks
+
+
+@njit(nogil=True, cache=True)
+def walk_into(walk: Any, indptr: Any, degrees: Any, neighbours: Any, start: Any, key: Any) -> Any:
+    """Write the walk from `start` and return how many nodes it has."""
+    node = np.int64(start)
+    walk[0] = node
+    for i in range(1, len(walk)):
+        degree = degrees[node]
+        if degree == 0:
+            return i
+        node = np.int64(neighbours[indptr[node] + below_numba(derive_numba(key, i), degree)])
+        walk[i] = node
+    return len(walk)
+
+
+@njit(nogil=True, cache=True)
+def _fill(walks: Any, indptr: Any, degrees: Any, neighbours: Any, starts: Any, base: Any, low: Any, high: Any) -> None:
+    for w in range(low, high):
+        walk_into(walks[w], indptr, degrees, neighbours, starts[w], derive_numba(base, starts[w]))
+
+
+@njit(nogil=True, cache=True)
+def _mark_neighbours(indptr: Any, degrees: Any, neighbours: Any, seen: Any) -> None:
+    for node in range(len(degrees)):
+        for edge in range(indptr[node], indptr[node] + degrees[node]):
+            seen[neighbours[edge]] = True

@@ -1,0 +1,111 @@
+"""The Triton kernels, in Triton's interpreter where there is no GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from chronospike.errors import InputError
+from chronospike.features import reference
+from chronospike.features.deepwalk import DeepWalk, deepwalk_step
+from chronospike.features.noise import expected_visits, noise_table
+from chronospike.features.skipgram import Schedule, train_on_graph
+from chronospike.features.walks import Snapshot, cumulative_snapshot, random_walks, walk_starts
+from chronospike.rng import derive
+from tests.path_of_four import path_of_four
+from tests.six_nodes import six_nodes
+
+pytest.importorskip("triton", reason="triton is not installed")
+gpu = pytest.importorskip("chronospike.features.gpu")
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+
+
+def ring(size: int) -> Snapshot:
+    """Every node has an edge to the next one only, so that a walk comes back to no node."""
+    nodes = np.arange(size)
+    indptr = np.arange(size + 1, dtype=np.int64)
+    return Snapshot(indptr, np.ones(size, dtype=np.int32), ((nodes + 1) % size).astype(np.int32))
+
+
+def random_tables(count: int, dimension: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    rng = np.random.default_rng(4)
+    return tuple(rng.normal(0, 0.4, (count, dimension)).astype(np.float32) for _ in range(2))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("key", [0, 12345, 2**63 + 7, 2**64 - 1])
+@pytest.mark.parametrize("directed", [False, True])
+def test_walks_equal_those_of_the_cpu(key: int, directed: bool) -> None:
+    snapshot = cumulative_snapshot(six_nodes(directed), 3)
+    starts = np.tile(walk_starts(snapshot, 1), 30)
+    walks = gpu.DeviceSnapshot(snapshot, torch.device(DEVICE)).random_walks(torch.from_numpy(starts).to(DEVICE), 9, key)
+    assert (walks.cpu().numpy() == random_walks(snapshot, starts, 9, key)).all()
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_expected_visits_equal_those_of_the_cpu(directed: bool) -> None:
+    for step in range(4):
+        snapshot = cumulative_snapshot(six_nodes(directed), step)
+        visits = gpu.DeviceSnapshot(snapshot, torch.device(DEVICE)).expected_visits(7)
+        assert visits.cpu().numpy() == pytest.approx(expected_visits(snapshot, 7))
+
+
+@pytest.mark.parametrize(("negatives", "window", "dimension"), [(1, 2, 8), (1, 5, 20), (3, 5, 20)])
+def test_one_walk_agrees_with_the_reference(negatives: int, window: int, dimension: int) -> None:
+    size, length = 500, 8
+    snapshot, schedule = ring(size), Schedule(window, negatives, 2**63 + 5, 0.2, 0.0)
+    tables, start = random_tables(size, dimension), 17
+    plain = tables[0].astype(float), tables[1].astype(float)
+    noise = noise_table(expected_visits(snapshot, length))
+    own = derive(schedule.key, start)
+    for i in range(length):
+        words = [derive(own, length + i * (1 + negatives) + 1 + k) for k in range(negatives)]
+        # The kernel takes repeated negatives one after the other, so the comparison must be free of them.
+        assert len({reference.negative(noise, word) for word in words}) == negatives
+    trainer = gpu.GpuTrainer(snapshot, tables, length, DEVICE)
+    trainer.train_pass(np.array([start], dtype=np.int32), schedule, None)
+    nodes = reference.walk(snapshot, start, length, schedule.key)
+    reference.train_walk(*plain, nodes, length, noise, schedule, start, 0)
+    inputs, outputs = trainer.finish()
+    assert np.abs(inputs - tables[0]).max() > 0.01
+    assert inputs == pytest.approx(plain[0], abs=1e-5)
+    assert outputs == pytest.approx(plain[1], abs=1e-5)
+
+
+def test_walks_that_share_no_node_agree_with_the_cpu() -> None:
+    snapshot, schedule = ring(40), Schedule(2, 1, 9, 0.1, 0.01)
+    starts = np.array([0, 10, 20, 30], dtype=np.int32)
+    tables = random_tables(40, 6)
+    noise = noise_table(expected_visits(snapshot, 5))
+    trainer = gpu.GpuTrainer(snapshot, tables, 5, DEVICE)
+    trainer.train_pass(starts, schedule, None)
+    train_on_graph(tables, snapshot, starts, 5, noise, schedule, threads=1)
+    assert trainer.finish()[0] == pytest.approx(tables[0], abs=1e-3 if DEVICE == "cuda" else 1e-5)
+
+
+def test_a_walk_that_ends_early_agrees_with_the_reference() -> None:
+    snapshot, schedule = cumulative_snapshot(path_of_four(directed=True), 0), Schedule(3, 1, 5, 0.1, 0.0)
+    tables = random_tables(4, 6)
+    plain = tables[0].astype(float), tables[1].astype(float)
+    trainer = gpu.GpuTrainer(snapshot, tables, 9, DEVICE)
+    trainer.train_pass(np.array([3], dtype=np.int32), schedule, None)
+    noise = noise_table(expected_visits(snapshot, 9))
+    reference.train_walk(*plain, [3, 2, 1, 0], 9, noise, schedule, 3, 0)
+    assert trainer.finish()[0] == pytest.approx(plain[0], abs=1e-5)
+
+
+def test_progress_counts_every_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chronospike.features.gpu._WALKS_PER_LAUNCH", 4)
+    seen: list[int] = []
+    trainer = gpu.GpuTrainer(ring(10), random_tables(10, 4), 3, DEVICE)
+    trainer.train_pass(np.arange(10, dtype=np.int32), Schedule(1, 1, 0, 0.1, 0.0), seen.append)
+    assert seen == [4, 8, 10]
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="there is a GPU")
+def test_a_missing_gpu_is_one_line() -> None:
+    with pytest.raises(InputError, match="PyTorch finds no GPU. Use --device cpu"):
+        deepwalk_step(six_nodes(), 3, DeepWalk(dimension=4, walks=1, length=4), device="cuda")

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chronospike.features.noise import draw_noise, expected_visits, noise_table, table_probabilities
+from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key, random_walks, walk_starts
+from chronospike.rng import derive
+from tests.path_of_four import path_of_four
+from tests.six_nodes import six_nodes
+
+
+def test_expected_visits_on_a_path_of_four_worked_by_hand() -> None:
+    # One walk of three nodes from each of 0-1-2-3. Start: 1 1 1 1. After one move: 1/2 3/2 3/2 1/2.
+    # After two: node 0 gets half of node 1's 3/2; node 1 gets all of node 0's 1/2 and half of node 2's 3/2.
+    visits = expected_visits(cumulative_snapshot(path_of_four(), 0), 3)
+    assert visits == pytest.approx([1 + 0.5 + 0.75, 1 + 1.5 + 1.25, 1 + 1.5 + 1.25, 1 + 0.5 + 0.75])
+
+
+def test_expected_visits_are_the_mean_of_counted_ones() -> None:
+    snapshot = cumulative_snapshot(six_nodes(), 3)
+    rounds = 4000
+    keys = [derive_key(1, i) for i in range(rounds)]
+    counts = sum(
+        np.bincount(random_walks(snapshot, walk_starts(snapshot, k), 6, k, 1).ravel(), minlength=6) for k in keys
+    )
+    assert counts / rounds == pytest.approx(expected_visits(snapshot, 6), abs=0.1)
+
+
+def test_a_node_never_visited_has_no_expected_visits() -> None:
+    assert expected_visits(cumulative_snapshot(six_nodes(), 3), 10)[5] == 0
+
+
+def test_mass_is_lost_only_where_walks_end() -> None:
+    # 0 -> 1 and nothing leaves 1: the walk from 0 visits both, whatever its length.
+    snapshot = Snapshot(np.array([0, 1, 1]), np.array([1, 0], dtype=np.int32), np.array([1], dtype=np.int32))
+    assert expected_visits(snapshot, 50).tolist() == [1, 1]
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=40).filter(lambda weights: max(weights) > 1e-3))
+def test_the_alias_table_holds_the_distribution(visits: list[float]) -> None:
+    weights = np.array(visits) ** 0.75
+    table = noise_table(np.array(visits))
+    assert table_probabilities(table) == pytest.approx(weights / weights.sum(), abs=1e-8)
+
+
+def test_draws_follow_the_three_quarter_power() -> None:
+    # 16^0.75 = 8 and 1^0.75 = 1; a node without visits is never drawn.
+    table = noise_table(np.array([16.0, 0.0, 1.0]))
+    drawn = [draw_noise(np.uint64(derive(3, i)), *table) for i in range(20000)]
+    counts = np.bincount(drawn, minlength=3)
+    assert counts[1] == 0
+    assert counts[0] / 20000 == pytest.approx(8 / 9, abs=0.01)
