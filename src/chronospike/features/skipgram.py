@@ -22,7 +22,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from chronospike.features.noise import NoiseTable, draw_noise
-from chronospike.features.prefetch import prefetch_row
+from chronospike.prefetch import prefetch_row
 from chronospike.features.walks import Snapshot, walk_into
 from chronospike.rng import below_numba, derive_numba
 from chronospike.threads import run_chunks

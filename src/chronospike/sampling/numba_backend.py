@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from chronospike.data.csr import IntArray, TimeSlicedCSR
 from chronospike.data.graph import DynamicGraph
+from chronospike.prefetch import prefetch_item
 from chronospike.rng import below_numba, chance_numba, derive_numba
 from chronospike.sampling.settings import SamplingSettings
 from chronospike.threads import run_chunks
@@ -45,7 +46,7 @@ class NumbaBackend:
 
 
 def _arrays(view: TimeSlicedCSR) -> Arrays:
-    return _read_only(view.indptr), _read_only(view.step_offsets), _read_only(view.neighbours)
+    return _read_only(view.indptr), _read_only(view.step_offsets.reshape(-1)), _read_only(view.neighbours)
 
 
 def _read_only(array: IntArray) -> IntArray:
@@ -62,7 +63,8 @@ def _u(index: Any) -> Any:
 
 
 # One long function: numba counts references whenever an array is passed on, which made a call for each node three
-# times as slow.
+# times as slow. Hop by hop over all steps, not step by step: a node's offsets, asked for when it is drawn, have the
+# time of the other steps' draws to arrive from memory.
 @njit(nogil=True, cache=True)
 def _sample_roots(
     history: Any, snapshot: Any, roots: Any, steps: Any, fanouts: Any, history_slots: Any, threshold: Any,
@@ -71,27 +73,32 @@ def _sample_roots(
     """Fill the columns of the roots start..stop-1 in `out [T, M]`."""
     history_start, history_offsets, history_neighbours = history
     snapshot_start, snapshot_offsets, snapshot_neighbours = snapshot
+    # Offsets are `[N, T + 1]` laid flat.
+    columns = len(history_offsets) // (len(history_start) - 1)
     words = np.empty(fanouts.max(), dtype=np.uint64)
     tags = np.empty(fanouts.max(), dtype=np.int64)
     for b in range(start, stop):
         root_key = derive_numba(key, roots[b])
-        for row in range(len(steps)):
-            step = steps[row]
-            step_key = derive_numba(root_key, step)
-            nodes = out[row]
-            nodes[b] = roots[b]
-            # A hop has `width` positions per root, those of all roots beginning at `first`; `slot` counts the
-            # positions of this root's tree over all hops.
-            first, width, slot = 0, 1, 1
-            for hop in range(len(fanouts)):
-                fanout, fixed = fanouts[hop], history_slots[hop]
-                following = first + len(roots) * width
+        out[:, b] = roots[b]
+        # A hop has `width` positions per root, those of all roots beginning at `first`; `base` counts the positions of
+        # this root's tree in the hops before.
+        first, width, base = 0, 1, 1
+        for hop in range(len(fanouts)):
+            fanout, fixed = fanouts[hop], history_slots[hop]
+            following = first + len(roots) * width
+            is_last = hop + 1 == len(fanouts)
+            for row in range(len(steps)):
+                step = steps[row]
+                step_key = derive_numba(root_key, step)
+                nodes = out[row]
+                slot = base
                 for parent in range(b * width, (b + 1) * width):
-                    node = nodes[_u(first + parent)]
+                    node = np.int64(nodes[_u(first + parent)])
                     child = following + parent * fanout
-                    known = np.int64(history_offsets[_u(node), _u(step + lag)])
-                    earlier = np.int64(snapshot_offsets[_u(node), _u(step)])
-                    active = np.int64(snapshot_offsets[_u(node), _u(step + 1)]) - earlier
+                    cell = node * columns + step
+                    known = np.int64(history_offsets[_u(cell + lag)])
+                    earlier = np.int64(snapshot_offsets[_u(cell)])
+                    active = np.int64(snapshot_offsets[_u(cell + 1)]) - earlier
                     if known + active == 0:
                         for j in range(fanout):
                             nodes[_u(child + j)] = node
@@ -132,10 +139,17 @@ def _sample_roots(
                         # A view is 0 or 1, so a tag tells the picks of the two apart.
                         tags[_u(j)] = 2 * pick + view
                         if pick == stored:
-                            nodes[_u(child + j)] = node
+                            drawn = node
                         elif view:
-                            nodes[_u(child + j)] = history_neighbours[_u(history_row + pick)]
+                            drawn = np.int64(history_neighbours[_u(history_row + pick)])
                         else:
-                            nodes[_u(child + j)] = snapshot_neighbours[_u(snapshot_row + pick)]
-                first = following
-                width *= fanout
+                            drawn = np.int64(snapshot_neighbours[_u(snapshot_row + pick)])
+                        nodes[_u(child + j)] = drawn
+                        if not is_last:
+                            prefetch_item(history_offsets, drawn * columns + step)
+                            prefetch_item(snapshot_offsets, drawn * columns + step)
+                            prefetch_item(history_start, drawn)
+                            prefetch_item(snapshot_start, drawn)
+            first = following
+            width *= fanout
+            base += width
