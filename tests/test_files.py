@@ -94,3 +94,17 @@ def test_a_failed_file_keeps_the_old_one(tmp_path: Path) -> None:
         raise RuntimeError
     assert (tmp_path / "x.json").read_text() == '{\n  "a": 1\n}\n'
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_folder_in_the_way_of_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").mkdir()
+    with pytest.raises(InputError, match="is a folder"), atomic_file(tmp_path / "x.csv"):
+        pass
+
+
+def test_half_a_file_of_a_killed_process_is_removed(tmp_path: Path) -> None:
+    abandoned = tmp_path / f".x.csv.partial-{socket.gethostname()}-999999999.csv"
+    abandoned.write_text("half")
+    with atomic_file(tmp_path / "x.csv") as partial:
+        partial.write_text("whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]

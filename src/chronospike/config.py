@@ -26,7 +26,7 @@ Count = Annotated[int, Field(ge=1)]
 class Settings(BaseModel):
     """Everything that decides what a run computes. Frozen: change it with `settings.change(...)`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     # Data
     features: str = Field("auto", description="a feature set by name, 'own', or 'auto': own, else made as below")
@@ -38,18 +38,18 @@ class Settings(BaseModel):
     feature_seed: Annotated[int, Field(ge=0)] = 0
     ratio: Annotated[float, Field(gt=0, lt=1)] = Field(0.8, description="share of labelled nodes that is not test")
     validation: Annotated[float, Field(gt=0, lt=0.5)] = Field(0.05, description="share for validation, out of `ratio`")
-    split_seed: int = Field(42, description="the benchmark's; runs differ by `seed` only")
+    split_seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(42, description="the benchmark's; runs differ by `seed`")
     split_order: Literal["random", "time"] = Field("random", description="or train on the nodes seen first")
 
     # Sampling (section 4.2)
-    fanouts: tuple[Count, ...] = Field((5, 2), description="neighbours sampled per layer")
+    fanouts: tuple[Count, ...] = Field((5, 2), min_length=1, description="neighbours sampled per layer")
     p: Share = Field(0.5, description="share of neighbours from the history")
     history: Literal["strict", "inclusive"] = Field("strict", description="edges before t, or up to t")
     mix: Literal["bernoulli", "split"] = Field("bernoulli", description="per slot, or fixed counts as in SpikeNet")
     replace: bool = Field(False, description="sample with replacement")
 
     # Network (sections 4.2 to 4.4)
-    hidden: tuple[Count, ...] = Field((128, 64), description="channels per layer")
+    hidden: tuple[Count, ...] = Field((128, 64), min_length=1, description="channels per layer")
     heads: Count = Field(4, description="attention heads over neighbours")
     dropout: Dropout = Field(0.7, description="on the spikes between layers")
     aggregator: Literal["attention", "mean", "sum"] = "attention"
@@ -83,7 +83,6 @@ class Settings(BaseModel):
 
     # Inference
     samples: Count = Field(1, description="sampled neighbourhoods averaged at inference")
-    inference_batch_size: Count = 4096
 
     seed: int = Field(0, ge=0, description="of weights, batches, sampling and dropout")
 
@@ -101,11 +100,23 @@ def make_settings(values: Mapping[str, Any]) -> Settings:
         settings = Settings(**values)
     except ValidationError as error:
         first = error.errors()[0]
-        name = str(first["loc"][0])
-        raise InputError(
-            f"setting '{name}' is {values.get(name)!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
-        ) from None
+        name, message = str(first["loc"][0]), first["msg"]
+        allowed = _range(name) if first["type"].startswith(("greater_than", "less_than")) else ""
+        why = f"it must be {allowed}" if allowed else f"{message[0].lower()}{message[1:]}"
+        raise InputError(f"setting '{name}' is {values.get(name)!r}: {why}") from None
     return _consistent(settings)
+
+
+def _range(name: str) -> str:
+    """The bounds of a setting, such as `0 <= p <= 1`; empty where the setting itself has none."""
+    low = high = ""
+    for bound in Settings.model_fields[name].metadata:
+        for key, sign in (("ge", "<="), ("gt", "<"), ("le", "<="), ("lt", "<")):
+            if hasattr(bound, key) and key.startswith("g"):
+                low = f"{getattr(bound, key)} {sign} "
+            elif hasattr(bound, key):
+                high = f" {sign} {getattr(bound, key)}"
+    return f"{low}{name}{high}" if low or high else ""
 
 
 def _consistent(s: Settings) -> Settings:
@@ -150,6 +161,8 @@ def read_settings(path: Path) -> dict[str, Any]:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
     if values is None:

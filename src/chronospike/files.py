@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import json
 import os
 import shutil
@@ -27,7 +28,7 @@ def atomic_folder(target: Path, *, overwrite: bool = False, marker: str = "meta.
     check_target(target, overwrite=overwrite, marker=marker)
     made = _make_parents(target)
     _remove_abandoned(target)
-    partial = target.with_name(f".{target.name}.partial-{socket.gethostname()}-{os.getpid()}")
+    partial = _partial(target)
     try:
         with space_errors(target):
             partial.mkdir()
@@ -43,8 +44,11 @@ def atomic_folder(target: Path, *, overwrite: bool = False, marker: str = "meta.
 @contextmanager
 def atomic_file(target: Path) -> Iterator[Path]:
     """Yield a temporary path beside `target` that is renamed onto it when the block ends."""
+    if target.is_dir():
+        raise InputError(f"{target} is a folder. Choose another name for the output file")
     made = _make_parents(target)
-    partial = target.with_name(f".{target.name}.partial-{os.getpid()}{target.suffix}")
+    _remove_abandoned(target)
+    partial = _partial(target)
     try:
         with space_errors(target):
             yield partial
@@ -86,7 +90,7 @@ def space_errors(target: Path) -> Iterator[None]:
                 f"{target}: the disk is full ({free / 1e6:,.0f} MB free). Nothing was left behind; "
                 "free some space or write elsewhere"
             ) from error
-        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR):
+        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR):
             raise InputError(f"{target}: cannot write here ({error.strerror})") from error
         raise
 
@@ -114,13 +118,18 @@ def _make_parents(target: Path) -> list[Path]:
     return missing
 
 
+def _partial(target: Path) -> Path:
+    """A hidden name beside `target` that tells whose it is; the suffix stays, since some writers go by it."""
+    return target.with_name(f".{target.name}.partial-{socket.gethostname()}-{os.getpid()}{target.suffix}")
+
+
 def _remove_abandoned(target: Path) -> None:
-    """Partial folders of this target whose process on this host is gone (it was killed)."""
+    """What is left of earlier tries at this target whose process on this host is gone (it was killed)."""
     prefix = f".{target.name}.partial-{socket.gethostname()}-"
-    for folder in target.absolute().parent.glob(f"{prefix}*"):
-        process = folder.name.removeprefix(prefix)
+    for left in target.absolute().parent.glob(f"{glob.escape(prefix)}*"):
+        process = left.name.removeprefix(prefix).removesuffix(target.suffix)
         if process.isdecimal() and not Path(f"/proc/{process}").exists():
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
 
 
 def _remove_if_empty(folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -57,10 +56,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         report_error("interrupted")
         return 130
-    except BrokenPipeError:
-        # The reader (head, less) went away; keep the interpreter from complaining about it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except SystemExit as error:
+        # How typer ends when the reader of the output (head, less) went away, which is no failure of ours.
+        if isinstance(error.__context__, BrokenPipeError):
+            return 0
+        raise
     return result if isinstance(result, int) else 0
 
 

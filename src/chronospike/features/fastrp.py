@@ -22,8 +22,8 @@ from numpy.typing import DTypeLike, NDArray
 from chronospike.data.feature_store import write_features
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError
-from chronospike.prefetch import prefetch_row
 from chronospike.features.walks import Snapshot, cumulative_snapshot
+from chronospike.prefetch import prefetch_row
 from chronospike.threads import run_chunks
 
 Table = NDArray[np.float32]

@@ -22,8 +22,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from chronospike.features.noise import NoiseTable, draw_noise
-from chronospike.prefetch import prefetch_row
 from chronospike.features.walks import Snapshot, walk_into
+from chronospike.prefetch import prefetch_row
 from chronospike.rng import below_numba, derive_numba
 from chronospike.threads import run_chunks
 

@@ -6,6 +6,7 @@ The rest of the state is JSON in the file's metadata. Nothing in it is ever exec
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from chronospike.errors import StorageError
@@ -33,9 +34,12 @@ def save_checkpoint(trainer: Trainer, path: Path) -> None:
         tensors |= {f"optimiser.{number}.{name}": value.detach().cpu() for name, value in moments.items()}
     # safetensors refuses two names for one tensor, which the first epoch's best weights could be.
     tensors = {name: value.clone() for name, value in tensors.items()}
-    metadata = {"format": FORMAT, "version": VERSION, "state": json.dumps(asdict(trainer.state))}
+    state = json.dumps(asdict(trainer.state))
+    metadata = {"format": FORMAT, "version": VERSION, "state": state, "sha256": _digest(tensors, state)}
+    # Our own write, because a full disk is then an OSError that `atomic_file` can explain.
+    content = save(tensors, metadata)
     with atomic_file(path) as partial:
-        save_file(tensors, partial, metadata)
+        partial.write_bytes(content)
 
 
 def load_checkpoint(trainer: Trainer, path: Path) -> None:
@@ -43,11 +47,13 @@ def load_checkpoint(trainer: Trainer, path: Path) -> None:
     tensors, metadata = _read(path)
     if metadata.get("format") != FORMAT or metadata.get("version") != VERSION:
         raise StorageError(f"{path} is not a checkpoint this chronospike can read. Start again with --overwrite")
+    if metadata.get("sha256") != _digest(tensors, metadata.get("state", "")):
+        raise StorageError(f"{path} is damaged: its checksum is wrong. Start again with --overwrite")
     groups: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimiser": {}}
-    for name, value in tensors.items():
-        prefix, _, rest = name.partition(".")
-        groups[prefix][rest] = value
     try:
+        for name, value in tensors.items():
+            prefix, _, rest = name.partition(".")
+            groups[prefix][rest] = value
         trainer.model.load_state_dict(groups["model"])
         trainer.best = {name: value.to(trainer.problem.device) for name, value in groups["best"].items()}
         trainer.optimiser.load_state_dict(_optimiser_state(trainer, groups["optimiser"]))
@@ -63,7 +69,17 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
-        raise StorageError(f"{path} is damaged ({error}). Start again with --overwrite") from error
+        why = " ".join(str(error).split())[:200]
+        raise StorageError(f"{path} is damaged ({why}). Start again with --overwrite") from error
+
+
+def _digest(tensors: dict[str, Tensor], state: str) -> str:
+    """SHA-256 over the state and every tensor's name and bytes."""
+    digest = hashlib.sha256(state.encode())
+    for name in sorted(tensors):
+        digest.update(f"\n{name}\n".encode())
+        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _optimiser_state(trainer: Trainer, tensors: dict[str, Tensor]) -> dict[str, Any]:

@@ -21,8 +21,7 @@ Nodes = NDArray[np.integer[Any]]
 
 def score_nodes(problem: Problem, predicted: NDArray[np.integer[Any]], nodes: Nodes) -> Scores:
     """Scores of `predicted [N]` on `nodes`."""
-    assert problem.graph.labels is not None
-    truth = torch.from_numpy(np.asarray(problem.graph.labels)[nodes])
+    truth = problem.targets(nodes).cpu()
     return score_predictions(truth, torch.from_numpy(predicted[nodes]), problem.graph.num_classes)
 
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from chronospike.data.graph import DynamicGraph
-from chronospike.errors import ChronoSpikeError
+from chronospike.errors import ChronoSpikeError, StorageError
 from chronospike.files import write_json
 from chronospike.nn.model import ChronoSpike
 from chronospike.training.checkpoint import load_checkpoint, save_checkpoint, seconds_per_epoch
@@ -24,10 +24,10 @@ from chronospike.training.evaluation import (
 )
 from chronospike.training.inference import Progress, infer
 from chronospike.training.loop import State, Trainer, Watcher
-from chronospike.training.problem import Problem, make_problem, new_model
+from chronospike.training.problem import Problem, architecture, make_problem, new_model
 from chronospike.training.run import METRICS, PREDICTIONS, RunFolder, write_predictions
 from chronospike.training.smoothing import choose_and_smooth
-from chronospike.training.weights import read_model, save_weights
+from chronospike.training.weights import class_names, load_weights, rebuild, save_weights
 
 # Up to this many nodes a run predicts all of them; beyond, only those it is scored on.
 _PREDICT_ALL = 200_000
@@ -109,9 +109,27 @@ def evaluate(
 
 
 def load_run(graph: DynamicGraph, run: RunFolder, device: torch.device) -> tuple[ChronoSpike, Problem]:
-    """The trained model of a finished run and its problem."""
-    problem = make_problem(graph, run.settings(), device)
-    return read_model(run.weights).to(device), problem
+    """The trained model of a finished run and its problem; a graph of other classes or features is refused."""
+    settings = run.settings()
+    if not run.weights.is_file():
+        raise StorageError(f"{run.path} is not finished. Go on with: chronospike train --resume -o {run.path}")
+    tensors, metadata = load_weights(run.weights)
+    model = rebuild(tensors, metadata, run.weights)
+    known, own = class_names(metadata), list(graph.class_names)
+    if known != own:
+        raise StorageError(f"{run.path} knows the classes {_listed(known)}, and the graph has {_listed(own)}")
+    if architecture(settings, graph.num_features, graph.num_classes) != model.architecture:
+        raise StorageError(
+            f"{run.weights} takes {model.architecture.inputs} inputs per node, and the settings and the graph, with "
+            f"{graph.num_features} features, describe another network. Use the graph and features of the training"
+        )
+    return model.to(device), make_problem(graph, settings, device)
+
+
+def _listed(names: list[str]) -> str:
+    """Up to six names and how many there are in all."""
+    shown = ", ".join(repr(name) for name in names[:6])
+    return f"{shown}, … ({len(names)})" if len(names) > 6 else shown or "none"
 
 
 def _smoothed(problem: Problem, probabilities: NDArray[np.float64]) -> tuple[dict[str, Any], NDArray[np.float64]]:

@@ -15,7 +15,7 @@ from chronospike.rng import derive, derive_torch, signed, threshold
 from chronospike.sampling.tree import NeighbourTree
 
 # Features up to this size are standardised once and kept; larger ones stay on disk and are read row by row.
-_RESIDENT_BYTES = 6 * 1024**3
+RESIDENT_BYTES = 6 * 1024**3
 
 
 class TreeInputs:
@@ -38,7 +38,7 @@ class TreeInputs:
         self._blocks = graph.features[None] if self.static else graph.features
         self._mean, self._std = block_statistics(self._blocks)
         self._table: Tensor | None = None
-        if self._blocks.size * dtype.itemsize <= _RESIDENT_BYTES or device.type == "cuda":
+        if self._blocks.size * dtype.itemsize <= RESIDENT_BYTES or device.type == "cuda":
             self._table = torch.empty(self._blocks.shape, dtype=dtype, device=device)
             for step, block in enumerate(self._blocks):
                 rows = apply(block, float(self._mean[step]), float(self._std[step]))

@@ -165,7 +165,9 @@ class Trainer:
 
     def validate(self) -> Scores:
         """Scores on the validation nodes with the current weights."""
-        nodes = self.problem.split.validation
+        split = self.problem.split
+        # Where there were too few nodes to hold any out, the training nodes choose the epoch themselves.
+        nodes = split.validation if len(split.validation) else split.train
         probabilities, _ = infer(self.model, self.problem, nodes)
         truth = self.problem.targets(nodes).cpu()
         return score_predictions(truth, probabilities.argmax(dim=-1), self.problem.graph.num_classes)

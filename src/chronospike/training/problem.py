@@ -76,7 +76,14 @@ class Problem:
     def targets(self, nodes: NDArray[np.integer]) -> Tensor:
         """Class indices of `nodes`, on the device."""
         assert self.graph.labels is not None
-        return torch.from_numpy(np.asarray(self.graph.labels)[nodes]).to(self.device)
+        # A copy: labels may be mapped read-only from disk, and torch shares the memory it is given.
+        return torch.from_numpy(np.array(self.graph.labels[nodes])).to(self.device)
+
+
+def split_for(graph: DynamicGraph, settings: Settings) -> Split:
+    """The split that the settings ask for; an error says why there can be none."""
+    s = settings
+    return make_split(graph, s.ratio, s.validation, s.split_seed, s.split_order)
 
 
 def make_problem(
@@ -89,7 +96,7 @@ def make_problem(
     """Put a problem together; `last_step` leaves out what came after it."""
     graph.require(steps=1, classes=2, features=True)
     s = settings
-    split = split or make_split(graph, s.ratio, s.validation, s.split_seed, s.split_order)
+    split = split or split_for(graph, s)
     end = graph.num_steps - 1 if last_step is None else last_step
     sampler = HybridSampler(graph, s.fanouts, s.p, s.history, s.mix, s.replace, s.seed, device)
     half = s.precision == "half" and device.type == "cuda"

@@ -27,7 +27,7 @@ from chronospike.config import Settings, make_settings, read_settings, write_set
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.splits import Split
 from chronospike.errors import InputError, StorageError
-from chronospike.files import atomic_file, check_target, write_json
+from chronospike.files import atomic_file, check_target, space_errors, write_json
 from chronospike.training.loop import EpochReport
 
 CONFIG, RUN, EPOCHS, METRICS = "config.yaml", "run.json", "metrics.jsonl", "metrics.json"
@@ -91,7 +91,8 @@ class RunFolder:
             partial.write_text("".join(json.dumps(asdict(report)) + "\n" for report in reports), encoding="utf-8")
 
     def append_epoch(self, report: EpochReport) -> None:
-        with (self.path / EPOCHS).open("a", encoding="utf-8") as file:
+        path = self.path / EPOCHS
+        with space_errors(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(report)) + "\n")
 
 

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chronospike.data.storage import open_graph
+from chronospike.features.fastrp import FastRP
+from tests.small_runs import contents, refused, saved_graph, worked
+
+WALKS = ("--dimension", "8", "--walks", "1", "--length", "5", "--window", "2", "--threads", "1", "--device", "cpu")
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Path:
+    return saved_graph(tmp_path / "g", features=None)
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("fastrp", ("--dimension", "8")), ("deepwalk", WALKS), ("deepwalk", (*WALKS, "--warm-start"))],
+)
+def test_features_are_made_for_every_step_and_found_again(
+    capsys: pytest.CaptureFixture[str], graph: Path, method: str, options: tuple[str, ...]
+) -> None:
+    said = json.loads(worked(capsys, "features", method, graph, *options, "--seed", "3", "--json"))
+    assert (said["name"], said["shape"], said["dtype"]) == (method, [5, 120, 8], "float32")
+    assert (said["complete"], said["recipe"]["method"], said["recipe"]["seed"]) == (True, method, 3)
+    listed = json.loads(worked(capsys, "features", "list", graph, "--json"))
+    assert [one["name"] for one in listed] == [method]
+    assert json.loads(worked(capsys, "data", "info", graph, "--json"))["feature_sets"] == [method]
+    features = open_graph(graph).features
+    assert features is not None
+    assert np.isfinite(features).all()
+
+
+def test_people_are_told_the_seed_and_the_place(capsys: pytest.CaptureFixture[str], graph: Path) -> None:
+    said = worked(capsys, "features", "fastrp", graph, "--dimension", "4", "--precision", "half", "--name", "quick")
+    assert "seed 0" in said
+    assert "fastrp [5, 120, 4] float16" in said
+    assert str(graph / "features" / "quick") in said
+    assert "quick" in worked(capsys, "features", "list", graph)
+
+
+def test_the_commands_defaults_are_those_of_the_method(capsys: pytest.CaptureFixture[str], graph: Path) -> None:
+    said = json.loads(worked(capsys, "features", "fastrp", graph, "--json"))
+    assert said["recipe"] == json.loads(json.dumps(FastRP().recipe()))
+
+
+def test_a_set_that_is_there_is_kept_and_another_recipe_of_its_name_refused(
+    capsys: pytest.CaptureFixture[str], graph: Path
+) -> None:
+    worked(capsys, "features", "fastrp", graph, "--dimension", "4")
+    before = contents(graph)
+    worked(capsys, "features", "fastrp", graph, "--dimension", "4")
+    said = refused(capsys, "features", "fastrp", graph, "--dimension", "6")
+    assert "is there with shape [5, 120, 4], and [5, 120, 6] is asked for. Pass --overwrite" in said
+    assert contents(graph) == before
+    worked(capsys, "features", "fastrp", graph, "--dimension", "6", "--overwrite")
+    assert open_graph(graph).num_features == 6
+
+
+def test_a_graph_without_sets_says_how_to_make_one(capsys: pytest.CaptureFixture[str], graph: Path) -> None:
+    assert "chronospike features deepwalk GRAPH" in worked(capsys, "features", "list", graph)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("fastrp", "--precision", "double"), "precision 'double' is neither single nor half"),
+        (("fastrp", "--dimension", "0"), "dimension is 0"),
+        (("fastrp", "--first-hop", "5", "--last-hop", "3"), "--first-hop 5 and --last-hop 3"),
+        (("deepwalk", "--walks", "0"), "walks is 0"),
+        (("deepwalk", "--unseen", "nothing"), "unseen"),
+        (("deepwalk", "--name", "../elsewhere"), "../elsewhere"),
+    ],
+)
+def test_bad_options_are_one_line_and_nothing_is_written(
+    capsys: pytest.CaptureFixture[str], graph: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    before = contents(graph.parent)
+    assert message in refused(capsys, "features", arguments[0], graph, *arguments[1:])
+    assert contents(graph.parent) == before
+
+
+def test_something_else_is_no_graph_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for verb in ("fastrp", "deepwalk", "list"):
+        assert "is not a graph folder" in refused(capsys, "features", verb, tmp_path)

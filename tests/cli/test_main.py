@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from chronospike import __version__, cli
+from chronospike.errors import ChronoSpikeError
+from tests.small_runs import command, refused, worked
+
+HEAVY = ("torch", "numba", "numpy", "pyarrow", "scipy", "sklearn", "matplotlib", "pandas", "triton")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["data", "import", "--help"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    program = (
+        "import sys\n"
+        "from chronospike.cli import run\n"
+        f"code = run({arguments!r})\n"
+        f"print('loaded', [name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)\n"
+        "sys.exit(code)\n"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert found.returncode == 0
+    assert found.stderr.strip() == "loaded []"
+    assert "Usage:" in found.stdout
+
+
+def test_the_package_imports_nothing_heavy() -> None:
+    program = f"import sys, chronospike; print([name for name in {HEAVY!r} if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert worked(capsys, "--version") == f"chronospike {__version__}\n"
+
+
+def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> None:
+    said = worked(capsys)
+    for name in ("data", "features", "train", "evaluate", "predict", "embed", "report", "demo", "doctor"):
+        assert f"  {name} " in said
+
+
+def test_an_unknown_command_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "trian" in refused(capsys, "trian")
+    assert "--colour" in refused(capsys, "data", "list", "--colour")
+    assert "--output" in refused(capsys, "train", "pubmed")
+
+
+def with_outcome(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def fail(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "app", fail)
+
+
+def test_a_failure_is_exit_code_one_and_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_outcome(monkeypatch, ChronoSpikeError("the loss\nis not finite"))
+    result = command(capsys, "train")
+    assert (result.code, result.err) == (1, "chronospike: the loss is not finite\n")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), typer.Abort()])
+def test_an_interrupt_is_exit_code_130(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    with_outcome(monkeypatch, error)
+    result = command(capsys, "train")
+    assert (result.code, result.err) == (130, "chronospike: interrupted\n")
+
+
+def test_a_reader_that_goes_away_is_no_failure() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    program = [sys.executable, "-c", "from chronospike.cli import main; main()", "data", "list"]
+    found = subprocess.run(program, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    os.close(writer)
+    assert (found.returncode, found.stderr) == (0, "")

@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from chronospike.data.ingest import import_graph
+from chronospike.data.storage import save_graph
+from tests.small_runs import (
+    assignments,
+    break_loss,
+    command,
+    contents,
+    refused,
+    saved_graph,
+    small_graph,
+    train,
+    worked,
+)
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved_graph(tmp_path_factory.mktemp("graphs") / "mine")
+
+
+def begin(graph: Path, output: Path, *more: str | Path, **values: Any) -> list[str | Path]:
+    return ["train", graph, "-o", output, "--device", "cpu", *assignments(**values), *more]
+
+
+def test_a_run_is_a_folder_with_all_it_promises(
+    capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path
+) -> None:
+    said = worked(capsys, *begin(graph, tmp_path / "run", "--seed", "3", "--ratio", "0.6"))
+    assert set(contents(tmp_path / "run")) == {
+        "config.yaml", "run.json", "metrics.jsonl", "metrics.json", "model.safetensors", "predictions.csv",
+        "report.html", "checkpoint/state.safetensors",
+    }  # fmt: skip
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert (metrics["seed"], metrics["split"]["ratio"]) == (3, 0.6)
+    assert "seed 3" in said
+    for name in ("majority class", "label propagation", "ChronoSpike"):
+        assert name in said
+
+
+def test_json_is_all_that_is_printed_when_asked_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    bare = saved_graph(tmp_path / "g", features=None)
+    made = {"feature_method": "fastrp", "feature_dimension": 8}
+    said = json.loads(worked(capsys, *begin(bare, tmp_path / "run", "--json", **made)))
+    assert said == json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["features"] == "fastrp-8-s0"
+
+
+def test_smoothing_is_said_in_the_output(capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path) -> None:
+    said = worked(capsys, *begin(graph, tmp_path / "run", "--smooth"))
+    assert "training labels used at test time" in said
+
+
+def test_a_preset_gives_way_to_settings(capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("epochs: 1\np: 0.25\n")
+    train(capsys, graph, tmp_path / "run", "--preset", tmp_path / "mine.yaml", epochs=2)
+    config = (tmp_path / "run" / "config.yaml").read_text()
+    assert "epochs: 2" in config
+    assert "p: 0.25" in config
+
+
+def test_two_runs_of_one_seed_are_the_same_and_two_seeds_differ(
+    capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path
+) -> None:
+    runs = [train(capsys, graph, tmp_path / f"run{i}", "--seed", seed) for i, seed in enumerate(("5", "5", "6"))]
+    first, again, other = ((run / "model.safetensors").read_bytes() for run in runs)
+    assert first == again
+    assert first != other
+    assert (runs[0] / "predictions.csv").read_bytes() == (runs[1] / "predictions.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "epoch=3"], "no setting 'epoch'. Did you mean 'epochs'?"),
+        (["--set", "p=2"], "setting 'p' is 2: it must be 0 <= p <= 1"),
+        (["--set", "hidden=[]"], "setting 'hidden' is []"),
+        (["--set", "epochs"], "--set wants key=value, not 'epochs'"),
+        (["--set", "p=!!python/object/apply:os.getcwd []"], "the value cannot be read"),
+        (["--ratio", "1.5"], "setting 'ratio' is 1.5: it must be 0 < ratio < 1"),
+        (["--seed", "-1"], "setting 'seed' is -1: it must be 0 <= seed"),
+        (["--set", "split_seed=-1"], "setting 'split_seed' is -1: it must be 0 <= split_seed < 4294967296"),
+        (["--preset", "dblb"], "no preset 'dblb'. Did you mean 'dblp'?"),
+        (["--preset", "nowhere.yaml"], "nowhere.yaml does not exist"),
+        (["--device", "gpu"], "device 'gpu' is not known"),
+        (["--set", "features=mine"], "has no feature set 'mine' (there: none)"),
+        (["--resume"], "run does not exist"),
+        (["--resume", "--overwrite"], "choose one"),
+    ],
+)
+def test_bad_settings_are_one_line_and_no_folder(
+    capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    assert message in refused(capsys, "train", graph, "-o", tmp_path / "run", *arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_gpu_where_one_was_asked_for_says_how_to_run_on_the_cpu(
+    capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    said = refused(capsys, "train", graph, "-o", tmp_path / "run", "--device", "cuda")
+    assert "there is no GPU that torch can use here. Run with --device cpu" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_graph_that_is_not_there_gets_the_nearest(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert "Did you mean 'pubmed'?" in refused(capsys, "train", "pubmet", "-o", tmp_path / "run")
+    assert "which graph?" in refused(capsys, "train", "-o", tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def unlabelled(folder: Path) -> Path:
+    return saved_graph(folder, labels=None, class_names=())
+
+
+def one_class(folder: Path) -> Path:
+    """Two class names, of which one has nodes."""
+    return saved_graph(folder, labels=np.zeros(120, dtype=np.int64), features=None)
+
+
+def few_labels(folder: Path) -> Path:
+    labels = np.full(120, -1)
+    labels[:2] = [0, 1]
+    return saved_graph(folder, labels=labels, features=None)
+
+
+def one_step(folder: Path) -> Path:
+    labels = {v: v % 2 for v in range(6)}
+    return save_graph(import_graph(([0, 1, 2, 3], [1, 2, 4, 5], [7, 7, 7, 7]), labels=labels), folder)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (unlabelled, "the graph has no labels. Import it with --labels FILE"),
+        (one_class, "the labelled nodes hold 1 class, and 2 are needed"),
+        (few_labels, "2 labelled nodes at ratio 0.8"),
+        (one_step, "the graph has 1 step, and 2 are needed"),
+    ],
+)
+def test_a_graph_that_cannot_be_trained_on_is_one_line_and_leaves_no_trace(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, make: Any, message: str
+) -> None:
+    folder = make(tmp_path / "g")
+    before = contents(tmp_path)
+    assert message in refused(capsys, "train", folder, "-o", tmp_path / "run")
+    # Not even features were made: they can take long.
+    assert contents(tmp_path) == before
+
+
+def test_the_static_ablation_needs_one_step_only(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    source, target = np.arange(40), (np.arange(40) + 2) % 40
+    labels = {v: v % 2 for v in range(40)}
+    features = np.eye(40, dtype=np.float32)
+    folder = save_graph(import_graph((source, target, np.ones(40)), labels=labels, features=features), tmp_path / "g")
+    train(capsys, folder, tmp_path / "run", static="true", epochs=1)
+
+
+def test_a_damaged_graph_is_refused_before_anything_is_written(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = saved_graph(tmp_path / "g")
+    content = bytearray((folder / "features.npy").read_bytes())
+    content[-2] ^= 1
+    (folder / "features.npy").write_bytes(content)
+    assert "features.npy has a wrong checksum" in refused(capsys, *begin(folder, tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, graph: Path) -> Path:
+    from chronospike.cli import run
+
+    output = tmp_path_factory.mktemp("runs") / "run"
+    assert run([str(part) for part in begin(graph, output)]) == 0
+    return output
+
+
+def test_a_run_that_exists_is_refused(capsys: pytest.CaptureFixture[str], graph: Path, finished: Path) -> None:
+    before = contents(finished)
+    assert "exists. Choose another name or pass --overwrite" in refused(capsys, *begin(graph, finished))
+    assert contents(finished) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "epochs=9"], "epochs was 2, now 9"),
+        (["--seed", "4"], "seed was 0, now 4"),
+        (["--set", "p=0.1", "--ratio", "0.5"], "ratio was 0.8, now 0.5; p was 0.5, now 0.1"),
+        (["--preset", "dblp"], "fanouts was (3, 2), now (10, 5)"),
+        (["--set", "epoch=9"], "Did you mean 'epochs'?"),
+    ],
+)
+def test_resuming_with_other_settings_names_them_and_touches_nothing(
+    capsys: pytest.CaptureFixture[str], finished: Path, arguments: list[str], message: str
+) -> None:
+    before = contents(finished)
+    assert message in refused(capsys, "train", "--resume", "-o", finished, *arguments)
+    assert contents(finished) == before
+
+
+def test_resuming_on_another_graph_is_refused(
+    capsys: pytest.CaptureFixture[str], finished: Path, tmp_path: Path
+) -> None:
+    before = contents(finished)
+    assert "was started on" in refused(capsys, "train", saved_graph(tmp_path / "g"), "--resume", "-o", finished)
+    assert contents(finished) == before
+
+
+def test_resuming_a_finished_run_changes_no_bit_of_the_model(
+    capsys: pytest.CaptureFixture[str], graph: Path, finished: Path
+) -> None:
+    before = (finished / "model.safetensors").read_bytes()
+    worked(capsys, "train", graph, "--resume", "-o", finished, "--set", "epochs=2")
+    assert (finished / "model.safetensors").read_bytes() == before
+
+
+def test_a_run_can_be_resumed_from_another_folder(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved_graph(tmp_path / "g")
+    monkeypatch.chdir(tmp_path)
+    train(capsys, Path("g"), tmp_path / "run")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    worked(capsys, "train", "--resume", "-o", tmp_path / "run", "--device", "cpu")
+
+
+def test_overwriting_replaces_a_run(capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path) -> None:
+    train(capsys, graph, tmp_path / "run")
+    (tmp_path / "run" / "checkpoint" / "state.safetensors").write_text("of another run")
+    train(capsys, graph, tmp_path / "run", "--overwrite", epochs=1)
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_folder_of_something_else_is_never_overwritten(
+    capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    said = refused(capsys, *begin(graph, tmp_path, "--overwrite"))
+    assert "is not a folder that chronospike wrote" in said
+    assert contents(tmp_path) == {"notes.txt": b"mine"}
+
+
+def test_a_loss_that_is_not_finite_is_one_line_and_the_run_can_go_on(
+    capsys: pytest.CaptureFixture[str], graph: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_loss(monkeypatch, batch=5)
+    result = command(capsys, *begin(graph, tmp_path / "run"))
+    assert result.code == 1
+    assert result.err.count("\n") == 1
+    assert "the loss is not finite at epoch 1, batch 1; layer 1: tau" in result.err
+    worked(capsys, "train", "--resume", "-o", tmp_path / "run", "--device", "cpu")
+    weights = "model.safetensors"
+    assert (tmp_path / "run" / weights).read_bytes() == (finished / weights).read_bytes()
+
+
+def test_a_damaged_checkpoint_is_said_and_left_alone(
+    capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path
+) -> None:
+    run = train(capsys, graph, tmp_path / "run")
+    path = run / "checkpoint" / "state.safetensors"
+    path.write_bytes(path.read_bytes()[:-10])
+    before = contents(run)
+    said = command(capsys, "train", "--resume", "-o", run, "--device", "cpu")
+    assert said.code == 2
+    assert "state.safetensors is damaged" in said.err
+    assert said.err.count("\n") == 1
+    assert contents(run) == before
+
+
+def test_a_dry_run_writes_nothing(capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path) -> None:
+    pytest.importorskip("chronospike.training.estimate")
+    said = json.loads(worked(capsys, *begin(graph, tmp_path / "run", "--dry-run", "--json")))
+    train(capsys, graph, tmp_path / "real", epochs=1)
+    assert said["parameters"] == json.loads((tmp_path / "real" / "metrics.json").read_text())["parameters"]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_named_dataset_is_trained_from_the_cache(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHRONOSPIKE_CACHE", str(tmp_path / "cache"))
+    save_graph(small_graph(), tmp_path / "cache" / "graphs" / "synthetic")
+    train(capsys, Path("synthetic"), tmp_path / "run", epochs=1)
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (facts["graph"], facts["preset"]) == ("synthetic", "default")
+    assert facts["folder"] == str(tmp_path / "cache" / "graphs" / "synthetic")

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from chronospike.data.graph import DynamicGraph
+from chronospike.data.ingest import import_graph
+from chronospike.errors import GraphError, InputError
+
+SOURCE, TARGET, TIME = ["a", "b", "c", "a"], ["b", "c", "a", "c"], [1, 2, 2, 3]
+LABELS = {"a": "cat", "b": "dog"}
+
+
+def as_csv(folder: Path) -> Path:
+    rows = [f"{u},{v},{t}" for u, v, t in zip(SOURCE, TARGET, TIME, strict=True)]
+    path = folder / "edges.csv"
+    path.write_text("\n".join(["source,target,time", *rows]))
+    return path
+
+
+def as_parquet(folder: Path) -> str:
+    pq.write_table(as_arrow(folder), folder / "edges.parquet")
+    return str(folder / "edges.parquet")
+
+
+def as_arrow(_: Path) -> pa.Table:
+    return pa.table({"src": SOURCE, "dst": TARGET, "t": TIME})
+
+
+def as_pandas(_: Path) -> Any:
+    return pytest.importorskip("pandas").DataFrame({"u": SOURCE, "v": TARGET, "timestamp": TIME})
+
+
+def as_polars(_: Path) -> Any:
+    return pytest.importorskip("polars").DataFrame({"u": SOURCE, "v": TARGET, "date": TIME})
+
+
+def as_arrays(_: Path) -> Any:
+    return np.array(SOURCE), np.array(TARGET), np.array(TIME)
+
+
+def as_networkx(_: Path) -> Any:
+    graph = pytest.importorskip("networkx").MultiGraph()
+    for u, v, t in zip(SOURCE, TARGET, TIME, strict=True):
+        graph.add_edge(u, v, time=t)
+    return graph
+
+
+def links(graph: DynamicGraph) -> list[set[frozenset[int | str]]]:
+    """The edges of each step by the user's ids."""
+    steps = (graph.edges_at(step) for step in range(graph.num_steps))
+    return [{frozenset((graph.ids[u], graph.ids[v])) for u, v in zip(*ends, strict=True)} for ends in steps]
+
+
+@pytest.mark.parametrize("kind", [as_csv, as_parquet, as_arrow, as_pandas, as_polars, as_arrays, as_networkx])
+def test_every_kind_of_input_gives_the_same_graph(tmp_path: Path, kind: Any) -> None:
+    graph = import_graph(kind(tmp_path), labels=LABELS)
+    assert links(graph) == [
+        {frozenset("ab")}, {frozenset("bc"), frozenset("ca")}, {frozenset("ac")},
+    ]  # fmt: skip
+    assert graph.labels is not None
+    named = {graph.ids[int(v)]: graph.class_names[graph.labels[v]] for v in graph.labelled}
+    assert named == LABELS
+    assert graph.step_start.tolist() == [1, 2, 3]
+
+
+def test_an_object_like_temporal_data_is_taken() -> None:
+    events = SimpleNamespace(src=np.array([0, 1]), dst=np.array([1, 2]), t=np.array([5, 6]))
+    graph = import_graph(events)
+    assert (graph.num_nodes, graph.num_steps, graph.snapshot_edges) == (3, 2, 2)
+
+
+def test_labels_come_from_tables_and_files_too(tmp_path: Path) -> None:
+    table = pa.table({"id": ["a", "b", "c"], "kind": ["cat", "dog", None]})
+    graph = import_graph(as_arrow(tmp_path), labels=table, node="id", label="kind")
+    assert len(graph.labelled) == 2
+    (tmp_path / "labels.tsv").write_text("node\tlabel\na\tcat\nb\tdog\nc\t\n")
+    graph = import_graph(as_arrow(tmp_path), labels=tmp_path / "labels.tsv")
+    assert len(graph.labelled) == 2
+
+
+def test_features_are_taken_as_an_array_or_by_node(tmp_path: Path) -> None:
+    array = np.arange(6, dtype=np.float32).reshape(3, 2)
+    graph = import_graph(as_arrays(tmp_path), features=array)
+    assert graph.features is array
+    (tmp_path / "x.csv").write_text("node,x,y\nc,4,5\na,0,1\nb,2,3\n")
+    graph = import_graph(as_arrays(tmp_path), features=tmp_path / "x.csv")
+    assert list(graph.ids) == ["a", "b", "c"]
+    np.testing.assert_array_equal(graph.features_at(0), array)
+    assert "provenance" in graph.facts
+
+
+def test_features_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match="features have shape \\[2, 2\\], expected \\[3, d\\]"):
+        import_graph(as_arrays(tmp_path), features=np.zeros((2, 2)))
+    with pytest.raises(GraphError, match="NaN or infinite, the first is node 'b'"):
+        import_graph(as_arrays(tmp_path), features=np.array([[1.0], [np.nan], [1.0]]))
+
+
+def test_times_become_steps_as_asked(tmp_path: Path) -> None:
+    assert import_graph(as_arrays(tmp_path), merge=2).num_steps == 2
+    assert import_graph(as_arrays(tmp_path), steps=2).num_steps == 2
+    assert import_graph(as_arrays(tmp_path), every=3).num_steps == 1
+
+
+def test_direction_is_kept_if_asked(tmp_path: Path) -> None:
+    graph = import_graph(as_arrays(tmp_path), directed=True)
+    source, target = graph.edges_at(0)
+    assert [(graph.ids[int(source[0])], graph.ids[int(target[0])])] == [("a", "b")]
+
+
+def test_unknown_labels_are_an_error_unless_dropped(tmp_path: Path) -> None:
+    labels = {**LABELS, "z": "cat"}
+    with pytest.raises(InputError, match="1 labelled node is not in the graph, 'z'"):
+        import_graph(as_arrays(tmp_path), labels=labels)
+    assert len(import_graph(as_arrays(tmp_path), labels=labels, on_unknown="drop").labelled) == 2
+
+
+def test_something_that_holds_no_edges_is_refused() -> None:
+    with pytest.raises(InputError):
+        import_graph(42)

@@ -1,0 +1,132 @@
+"""What tests of training and of the command line share: a small easy graph, small settings, one way to run commands."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from chronospike.cli import run
+from chronospike.config import Settings, make_settings
+from chronospike.data.csr import history_and_snapshot
+from chronospike.data.graph import DynamicGraph
+from chronospike.data.storage import save_graph
+from chronospike.data.synthetic import synthetic_graph
+from chronospike.nn.losses import contrastive_loss
+from chronospike.training import loop
+from chronospike.training.loop import Trainer
+from chronospike.training.problem import Problem, make_problem, new_model
+
+CPU = torch.device("cpu")
+SMALL: dict[str, Any] = {
+    "hidden": [16, 8], "heads": 2, "temporal_heads": 2, "feedforward": 16, "fanouts": [3, 2], "dropout": 0.2,
+    "epochs": 2, "batch_size": 32, "learning_rate": 0.02,
+}  # fmt: skip
+
+
+def small_graph(nodes: int = 120, seed: int = 0) -> DynamicGraph:
+    """Two communities over five steps whose features lie apart."""
+    graph = synthetic_graph(
+        nodes=nodes, steps=5, classes=2, structure=0.9, timing=0.0, degree=4.0, feature_dim=8, seed=seed
+    )
+    assert graph.features is not None
+    assert graph.labels is not None
+    return graph.with_features(graph.features + 2 * graph.labels[None, :, None].astype(np.float32))
+
+
+def small_settings(**values: Any) -> Settings:
+    return make_settings({**SMALL, **values})
+
+
+def small_problem(graph: DynamicGraph | None = None, **values: Any) -> Problem:
+    return make_problem(graph or small_graph(), small_settings(**values), CPU)
+
+
+def small_trainer(graph: DynamicGraph | None = None, **values: Any) -> Trainer:
+    problem = small_problem(graph, **values)
+    return Trainer(new_model(problem.settings, problem.graph.num_features, problem.graph.num_classes), problem)
+
+
+def same_weights(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def break_loss(monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
+    """Make the loss of the `batch`-th batch from now on (from 1) not a number; those after it are well again."""
+    calls = [0]
+
+    def broken(z: torch.Tensor, dropout: float, temperature: float) -> torch.Tensor:
+        calls[0] += 1
+        return contrastive_loss(z, dropout, temperature) * (math.nan if calls[0] == batch else 1.0)
+
+    monkeypatch.setattr(loop, "contrastive_loss", broken)
+
+
+def with_other_future(graph: DynamicGraph, last: int) -> DynamicGraph:
+    """After step `last` every edge leads elsewhere and every feature is another."""
+    rows, steps, neighbours = graph.snapshot.entries()
+    later = steps > last
+    rows, neighbours = (np.where(later, (ends * 7 + 3) % graph.num_nodes, ends) for ends in (rows, neighbours))
+    history, snapshot = history_and_snapshot(rows, neighbours, steps, graph.num_nodes, graph.num_steps)
+    assert graph.features is not None
+    features = np.array(graph.features)
+    features[last + 1 :] = features[last + 1 :] * -3 + 1
+    return replace(graph, history=history, snapshot=snapshot, features=features)
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+
+def command(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Result:
+    """Run one command in this process."""
+    capsys.readouterr()
+    code = run([str(argument) for argument in arguments])
+    said = capsys.readouterr()
+    return Result(code, said.out, said.err)
+
+
+def worked(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    """What a command that must work printed."""
+    result = command(capsys, *arguments)
+    assert result.code == 0, result.err
+    return result.out
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    """The one line that a command says about bad input, with exit code 2 and nothing else printed."""
+    result = command(capsys, *arguments)
+    assert result.code == 2, result
+    assert result.out == ""
+    assert result.err.startswith("chronospike: ")
+    assert result.err.count("\n") == 1
+    return result.err
+
+
+def assignments(**values: Any) -> list[str]:
+    """`--set` for the small settings and these."""
+    pairs = {**SMALL, **values}
+    return [part for name, value in pairs.items() for part in ("--set", f"{name}={value}")]
+
+
+def train(capsys: pytest.CaptureFixture[str], graph: Path, output: Path, *more: str | Path, **values: Any) -> Path:
+    """A finished small run on a graph folder."""
+    worked(capsys, "train", graph, "-o", output, "--device", "cpu", *assignments(**values), *more)
+    return output
+
+
+def saved_graph(folder: Path, **changes: Any) -> Path:
+    return save_graph(replace(small_graph(), **changes), folder)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below `folder` and its bytes."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import platform
+
+import pytest
+import torch
+
+from chronospike.errors import InputError
+from chronospike.training.device import choose_device, keep_freed_memory
+
+
+def test_auto_takes_the_gpu_only_if_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for there, kind in ((False, "cpu"), (True, "cuda")):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
+        assert choose_device("auto").type == kind
+
+
+def test_no_gpu_where_one_was_asked_for_says_how_to_run_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(
+        InputError, match="device 'cuda': there is no GPU that torch can use here. Run with --device cpu"
+    ):
+        choose_device("cuda")
+
+
+def test_a_gpu_past_the_last_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert choose_device("cuda:1").index == 1
+    with pytest.raises(InputError, match="there are 2 GPUs, counted from 0"):
+        choose_device("cuda:2")
+
+
+@pytest.mark.parametrize("name", ["gpu", "", "cuda:x", "meta"])
+def test_an_unknown_device_gets_the_choices(name: str) -> None:
+    with pytest.raises(InputError, match=f"device '{name}' is not .*. Use auto, cpu, cuda or cuda:N"):
+        choose_device(name)
+
+
+def test_the_c_library_takes_the_memory_thresholds() -> None:
+    assert keep_freed_memory() is (platform.libc_ver()[0] == "glibc")

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from chronospike.data.splits import Split
+from chronospike.training.evaluation import (
+    as_dict,
+    device_name,
+    firing_rates,
+    reference_scores,
+    score_nodes,
+    versions,
+)
+from chronospike.training.problem import Problem, make_problem
+from tests.six_nodes import six_nodes
+from tests.small_runs import CPU, small_settings, small_trainer
+
+
+@pytest.fixture
+def problem() -> Problem:
+    """Six nodes; 0, 1 and 2 train, node 5 has no edge."""
+    graph = six_nodes().with_features(np.eye(6, dtype=np.float32))
+    labelled = graph.with_labels(np.array([0, 0, 1, 1, 0, 1]), ("cats", "dogs"))
+    return make_problem(labelled, small_settings(), CPU, Split(np.arange(3), np.arange(3, 4), np.arange(4, 6)))
+
+
+def test_scores_count_only_the_nodes_asked_for(problem: Problem) -> None:
+    predicted = np.array([1, 0, 1, 0, 1, 1])
+    found = score_nodes(problem, predicted, np.array([1, 2, 3]))
+    # Truth 0, 1, 1 and guess 0, 1, 0: F1 is 2/3 for both classes.
+    assert found.micro_f1 == pytest.approx(2 / 3)
+    assert found.macro_f1 == pytest.approx(2 / 3)
+    assert found.confusion == ((1, 0), (1, 1))
+    assert as_dict(found, ("cats", "dogs"), 3) == {
+        "macro_f1": pytest.approx(2 / 3),
+        "micro_f1": pytest.approx(2 / 3),
+        "per_class_f1": {"cats": pytest.approx(2 / 3), "dogs": pytest.approx(2 / 3)},
+        "confusion": [[1, 0], [1, 1]],
+        "nodes": 3,
+    }
+
+
+def test_the_majority_class_is_that_of_the_training_nodes(problem: Problem) -> None:
+    # Two of the three training nodes are cats, and so are one of the test nodes' two.
+    assert reference_scores(problem, problem.split.test)["majority class"] == {
+        "macro_f1": pytest.approx(1 / 3),
+        "micro_f1": 0.5,
+    }
+
+
+def test_label_propagation_reaches_neighbours_and_leaves_the_rest_to_the_majority(problem: Problem) -> None:
+    # Node 4 has node 0, a cat, as its only neighbour; node 5, a dog, has none and is taken for a cat.
+    assert reference_scores(problem, np.array([4]))["label propagation"]["micro_f1"] == 1.0
+    assert reference_scores(problem, np.array([5]))["label propagation"]["micro_f1"] == 0.0
+
+
+def test_firing_rates_are_shares_per_layer_and_step() -> None:
+    trainer = small_trainer(epochs=1)
+    rates = firing_rates(trainer.run(), trainer.problem, trainer.problem.split.test)
+    assert [len(layer) for layer in rates] == [5, 5]
+    assert all(0 <= rate <= 1 for layer in rates for rate in layer)
+    assert any(rate > 0 for rate in rates[0])
+
+
+def test_there_is_no_firing_without_spikes_or_without_nodes() -> None:
+    trainer = small_trainer(neuron="relu")
+    assert firing_rates(trainer.model, trainer.problem, trainer.problem.split.test) == []
+    trainer = small_trainer()
+    assert firing_rates(trainer.model, trainer.problem, np.arange(0)) == []
+
+
+def test_the_record_names_the_device_and_the_versions() -> None:
+    assert device_name(CPU) == f"cpu ({torch.get_num_threads()} threads)"
+    assert set(versions()) == {"chronospike", "torch", "numpy", "python"}

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from chronospike.data.graph import DynamicGraph
+from chronospike.errors import ChronoSpikeError, StorageError
+from chronospike.nn.model import ChronoSpike
+from chronospike.training import execute as module
+from chronospike.training.execute import evaluate, execute, load_run
+from chronospike.training.inference import infer
+from chronospike.training.loop import TrainingFailure, Watcher
+from chronospike.training.run import RunFolder
+from tests.small_runs import CPU, break_loss, contents, small_graph, small_settings
+
+
+def begun(path: Path, **values: Any) -> RunFolder:
+    run = RunFolder(path)
+    run.begin(small_settings(**values), {"graph": "mine", "name": "mine", "command": "chronospike train"}, False)
+    return run
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[DynamicGraph, RunFolder, dict[str, Any]]:
+    graph, run = small_graph(), begun(tmp_path_factory.mktemp("runs") / "run", samples=2)
+    return graph, run, execute(graph, run, CPU, smooth=True)
+
+
+def test_a_run_leaves_everything_it_promises(finished: tuple[DynamicGraph, RunFolder, dict[str, Any]]) -> None:
+    _, run, metrics = finished
+    assert set(contents(run.path)) == {
+        "config.yaml", "run.json", "metrics.jsonl", "metrics.json", "model.safetensors", "predictions.csv",
+        "checkpoint/state.safetensors",
+    }  # fmt: skip
+    assert run.metrics() == json.loads(json.dumps(metrics))
+
+
+def test_metrics_hold_what_scripts_read(finished: tuple[DynamicGraph, RunFolder, dict[str, Any]]) -> None:
+    _, _, metrics = finished
+    for part in ("test", "validation"):
+        assert 0 <= metrics[part]["macro_f1"] <= 1
+        assert 0 <= metrics[part]["micro_f1"] <= 1
+        assert set(metrics[part]["per_class_f1"]) == {"0", "1"}
+        assert sum(map(sum, metrics[part]["confusion"])) == metrics[part]["nodes"]
+    assert (metrics["test"]["nodes"], metrics["validation"]["nodes"]) == (24, 6)
+    assert set(metrics["baselines"]) == {"majority class", "label propagation"}
+    assert set(metrics["smoothed"]) == {"macro_f1", "micro_f1", "strengths"}
+    assert (metrics["seed"], metrics["epochs"], len(metrics["firing_rate"])) == (0, 2, 2)
+    assert metrics["parameters"] > 0
+    assert metrics["seconds_per_epoch"] > 0
+    assert metrics["device"].startswith("cpu")
+    assert {"torch", "chronospike"} <= set(metrics["versions"])
+
+
+def test_metrics_are_those_of_the_predictions(finished: tuple[DynamicGraph, RunFolder, dict[str, Any]]) -> None:
+    graph, run, metrics = finished
+    model, problem = load_run(graph, run, CPU)
+    predicted = infer(model, problem, np.arange(120))[0].argmax(dim=1).numpy()
+    test = problem.split.test
+    assert graph.labels is not None
+    assert metrics["test"]["micro_f1"] == pytest.approx(float((predicted[test] == graph.labels[test]).mean()))
+
+
+def test_the_weights_are_those_of_the_best_epoch(
+    finished: tuple[DynamicGraph, RunFolder, dict[str, Any]],
+) -> None:
+    graph, run, metrics = finished
+    model, problem = load_run(graph, run, CPU)
+    nodes = problem.split.validation
+    predicted = infer(model, problem, nodes)[0].argmax(dim=1)
+    epochs = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    best = epochs[metrics["best_epoch"]]
+    assert best["validation_micro_f1"] == pytest.approx((predicted == problem.targets(nodes)).float().mean().item())
+    assert best["validation_macro_f1"] == max(epoch["validation_macro_f1"] for epoch in epochs)
+
+
+def test_evaluating_again_finds_the_same_and_keeps_the_facts_of_training(
+    finished: tuple[DynamicGraph, RunFolder, dict[str, Any]],
+) -> None:
+    graph, run, metrics = finished
+    again = evaluate(*load_run(graph, run, CPU), run, smooth=True)
+    kept = ("test", "validation", "smoothed", "seconds_per_epoch", "epochs", "best_epoch", "firing_rate", "split")
+    assert {name: again[name] for name in kept} == {name: metrics[name] for name in kept}
+
+
+def test_a_resumed_run_ends_like_one_never_stopped(tmp_path: Path) -> None:
+    graph = small_graph()
+    whole, stopped = begun(tmp_path / "whole", epochs=3), begun(tmp_path / "stopped", epochs=3)
+    execute(graph, whole, CPU)
+
+    def interrupt(epoch: int, batch: int, batches: int, loss: float) -> None:
+        if (epoch, batch) == (1, 2):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(graph, stopped, CPU, watcher=Watcher(on_batch=interrupt))
+    assert not stopped.weights.exists()
+    # The line of an epoch that was cut off in the middle of being written.
+    with (stopped.path / "metrics.jsonl").open("a") as file:
+        file.write('{"epoch": 1, "lo')
+    trained: list[int] = []
+    execute(graph, stopped, CPU, resume=True, watcher=Watcher(on_epoch=lambda report: trained.append(report.epoch)))
+    assert trained == [1, 2]
+    assert stopped.weights.read_bytes() == whole.weights.read_bytes()
+    assert (stopped.path / "predictions.csv").read_bytes() == (whole.path / "predictions.csv").read_bytes()
+    epochs = [json.loads(line)["epoch"] for line in (stopped.path / "metrics.jsonl").read_text().splitlines()]
+    assert epochs == [0, 1, 2]
+
+
+def test_a_run_interrupted_before_its_first_checkpoint_starts_again(tmp_path: Path) -> None:
+    graph, run = small_graph(), begun(tmp_path / "run")
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(graph, run, CPU, watcher=Watcher(on_batch=interrupt))
+    assert execute(graph, run, CPU, resume=True)["epochs"] == 2
+
+
+def test_a_failure_keeps_the_last_good_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, run, whole = small_graph(), begun(tmp_path / "run", epochs=3), begun(tmp_path / "whole", epochs=3)
+    execute(graph, whole, CPU)
+    break_loss(monkeypatch, batch=5)
+    with pytest.raises(TrainingFailure, match="epoch 1, batch 1"):
+        execute(graph, run, CPU)
+    assert run.checkpoint.is_file()
+    execute(graph, run, CPU, resume=True)
+    assert run.weights.read_bytes() == whole.weights.read_bytes()
+
+
+def test_a_gpu_out_of_memory_names_the_settings_to_lower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate\n2 GiB")
+
+    monkeypatch.setattr(ChronoSpike, "forward", full)
+    with pytest.raises(ChronoSpikeError, match="Lower batch_size \\(now 32\\) or fanouts \\(now \\[3, 2\\]\\)"):
+        execute(small_graph(), begun(tmp_path / "run"), CPU)
+
+
+def test_a_graph_too_large_to_predict_whole_gets_the_nodes_it_is_scored_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PREDICT_ALL", 100)
+    run = begun(tmp_path / "run", epochs=1)
+    metrics = execute(small_graph(), run, CPU)
+    assert metrics["inference"]["nodes"] == 30
+    assert len((run.path / "predictions.csv").read_text().splitlines()) == 31
+
+
+def test_a_graph_with_other_classes_is_refused(finished: tuple[DynamicGraph, RunFolder, dict[str, Any]]) -> None:
+    graph, run, _ = finished
+    for names in (("1", "0"), ("0", "1", "2")):
+        with pytest.raises(StorageError, match="knows the classes '0', '1', and the graph has "):
+            load_run(replace(graph, class_names=names), run, CPU)
+
+
+def test_a_graph_with_other_features_is_refused(finished: tuple[DynamicGraph, RunFolder, dict[str, Any]]) -> None:
+    graph, run, _ = finished
+    with pytest.raises(StorageError, match="takes 8 inputs per node"):
+        load_run(graph.with_features(np.zeros((120, 5), dtype=np.float32)), run, CPU)
+
+
+def test_a_run_without_weights_says_how_to_go_on(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="is not finished. Go on with: chronospike train --resume"):
+        load_run(small_graph(), begun(tmp_path / "run"), CPU)

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from chronospike.data.splits import Split
+from chronospike.training.loop import State, Trainer, TrainingFailure, Watcher, neuron_state
+from chronospike.training.metrics import Scores
+from chronospike.training.problem import make_problem, new_model
+from tests.small_runs import CPU, break_loss, same_weights, small_graph, small_settings, small_trainer
+
+
+def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in trainer.model.state_dict().items()}
+
+
+def with_scores(trainer: Trainer, macro: list[float], monkeypatch: pytest.MonkeyPatch) -> list[dict[str, torch.Tensor]]:
+    """Let validation find these scores, epoch after epoch; returns the weights at the end of each."""
+    seen: list[dict[str, torch.Tensor]] = []
+
+    def validate() -> Scores:
+        seen.append(weights(trainer))
+        return Scores(macro[len(seen) - 1], 0.0, (), ())
+
+    monkeypatch.setattr(trainer, "validate", validate)
+    return seen
+
+
+def test_the_loss_goes_down_on_an_easy_graph() -> None:
+    trainer = small_trainer(epochs=8, batch_size=16)
+    trainer.run()
+    losses = [report.classification_loss for report in trainer.state.history]
+    assert losses[-1] < 0.7 * losses[0]
+    assert trainer.validate().micro_f1 > 0.8
+
+
+def test_it_stops_after_patience_and_returns_the_best_epochs_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = small_trainer(epochs=10, patience=2)
+    seen = with_scores(trainer, [0.3, 0.5, 0.4, 0.5, 0.9], monkeypatch)
+    model = trainer.run()
+    # An equal score is no better one: epochs 2 and 3 are the two that were waited.
+    assert [report.best for report in trainer.state.history] == [True, True, False, False]
+    assert (trainer.state.best_epoch, trainer.state.best_score) == (1, 0.5)
+    assert same_weights(model.state_dict(), seen[1])
+    assert not same_weights(model.state_dict(), seen[3])
+
+
+def test_a_better_epoch_starts_the_wait_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = small_trainer(epochs=5, patience=2)
+    with_scores(trainer, [0.3, 0.2, 0.4, 0.3, 0.5], monkeypatch)
+    trainer.run()
+    assert trainer.state.epoch == 5
+
+
+def test_training_ends_with_the_last_epoch_or_with_patience() -> None:
+    settings = small_settings(epochs=3, patience=2)
+    assert not State(epoch=2, waited=1).finished(settings)
+    assert State(epoch=3).finished(settings)
+    assert State(epoch=1, waited=2).finished(settings)
+
+
+def test_one_seed_gives_the_same_bits_and_another_does_not() -> None:
+    first, again, other = (small_trainer(seed=seed).run().state_dict() for seed in (0, 0, 1))
+    assert same_weights(first, again)
+    assert not same_weights(first, other)
+
+
+def test_the_callers_random_numbers_do_not_matter() -> None:
+    first = small_trainer(epochs=1)
+    torch.manual_seed(1)
+    first.run()
+    second = small_trainer(epochs=1)
+    torch.manual_seed(2)
+    second.run()
+    assert same_weights(weights(first), weights(second))
+
+
+def descent(**values: Any) -> Trainer:
+    """A trainer that takes plain gradient steps, with nothing random in the network and no thresholds."""
+    trainer = small_trainer(dropout=0.0, temporal_dropout=0.0, contrastive=0.0, neuron="relu", epochs=1, **values)
+    trainer.optimiser = torch.optim.SGD(trainer.model.parameters(), lr=1.0)  # type: ignore[assignment]
+    return trainer
+
+
+def test_two_accumulated_half_batches_are_one_batch() -> None:
+    # 90 training nodes: five batches of 18, or ten of 9 taken two at a time.
+    sizes: list[dict[str, Any]] = [{"batch_size": 18}, {"batch_size": 9, "accumulate": 2}, {"batch_size": 9}]
+    whole, halves, alone = (descent(clip=0.0, **size).run().state_dict() for size in sizes)
+    for name in whole:
+        torch.testing.assert_close(whole[name], halves[name], rtol=1e-4, atol=1e-5)
+    assert any(not torch.allclose(whole[name], alone[name], rtol=1e-4, atol=1e-5) for name in whole)
+
+
+def test_a_clipped_step_is_no_longer_than_asked() -> None:
+    trainer = descent(clip=0.01, batch_size=1024, learning_rate=1.0)
+    before = weights(trainer)
+    trainer.run()
+    moved = math.sqrt(sum(float((before[name] - value).square().sum()) for name, value in weights(trainer).items()))
+    assert moved == pytest.approx(0.01, rel=1e-3)
+
+
+def test_balanced_class_weights_are_inverse_frequencies() -> None:
+    graph = small_graph()
+    labels = np.full(120, -1)
+    labels[:4] = [0, 0, 0, 1]
+    split = Split(np.arange(4), np.arange(4), np.arange(0))
+    settings = small_settings(class_weights="balanced")
+    problem = make_problem(graph.with_labels(labels, ("a", "b", "c")), settings, CPU, split)
+    found = Trainer(new_model(settings, 8, 3), problem).class_weights
+    assert found is not None
+    # Four nodes over three classes: 4 / (3 · 3), 4 / (3 · 1), and no node of "c" that could weigh anything.
+    assert found.tolist()[:2] == pytest.approx([4 / 9, 4 / 3])
+    assert small_trainer().class_weights is None
+
+
+def test_class_weights_change_what_is_learned() -> None:
+    graph = small_graph()
+    assert graph.labels is not None
+    skewed = graph.with_labels(np.where(np.arange(120) % 3 == 0, 0, 1), graph.class_names)
+    plain, balanced = (small_trainer(skewed, class_weights=name).run() for name in ("none", "balanced"))
+    assert not same_weights(plain.state_dict(), balanced.state_dict())
+
+
+def test_the_cosine_schedule_falls_from_the_learning_rate_to_nearly_nothing() -> None:
+    trainer = small_trainer(epochs=4, batch_size=45, schedule="cosine", patience=9)
+    rates: list[float] = []
+    trainer.run(Watcher(on_batch=lambda *_: rates.append(trainer.optimiser.param_groups[0]["lr"])))
+    # Two batches an epoch: cosines of 0, 1/8, …, 7/8 of a half turn.
+    assert rates == pytest.approx([0.01 * (1 + math.cos(math.pi * k / 8)) for k in range(8)])
+    assert rates[0] == 0.02
+    assert rates[-1] < 0.05 * rates[0]
+
+
+def test_a_constant_schedule_stays() -> None:
+    trainer = small_trainer()
+    trainer.run()
+    assert [report.learning_rate for report in trainer.state.history] == [0.02, 0.02]
+
+
+def test_without_the_contrastive_term_its_loss_is_zero() -> None:
+    trainer = small_trainer(contrastive=0.0, epochs=1)
+    trainer.run()
+    report = trainer.state.history[0]
+    assert report.contrastive_loss == 0
+    assert report.loss == report.classification_loss
+
+
+def test_the_loss_is_the_sum_of_its_parts() -> None:
+    trainer = small_trainer(contrastive=0.3, epochs=1)
+    trainer.run()
+    report = trainer.state.history[0]
+    assert report.loss == pytest.approx(report.classification_loss + 0.3 * report.contrastive_loss)
+
+
+def test_where_nothing_is_held_out_the_training_nodes_choose_the_epoch() -> None:
+    graph = small_graph()
+    split = Split(np.arange(60), np.arange(0), np.arange(60, 120))
+    settings = small_settings(epochs=6, batch_size=16)
+    trainer = Trainer(new_model(settings, 8, 2), make_problem(graph, settings, CPU, split))
+    trainer.run()
+    assert trainer.state.best_epoch > 0
+    assert trainer.state.best_score > 0.5
+
+
+def test_a_loss_that_is_not_finite_stops_with_epoch_batch_and_neurons(monkeypatch: pytest.MonkeyPatch) -> None:
+    break_loss(monkeypatch, batch=5)
+    trainer = small_trainer()
+    with pytest.raises(TrainingFailure) as caught:
+        trainer.run()
+    # Three batches an epoch, counted from 0.
+    assert str(caught.value).startswith("the loss is not finite at epoch 1, batch 1; layer 1: tau ")
+    assert "V_th" in str(caught.value)
+    assert "alpha" in str(caught.value)
+    assert "layer 2" in str(caught.value)
+    assert "learning_rate" in str(caught.value)
+    assert trainer.state.epoch == 1
+
+
+def test_a_gradient_that_is_not_finite_never_reaches_the_weights() -> None:
+    trainer = small_trainer()
+    before = weights(trainer)
+    trainer.model.classifier.bias.register_hook(lambda gradient: gradient * math.inf)
+    with pytest.raises(TrainingFailure, match="the gradient is not finite at epoch 0, batch 0; layer 1"):
+        trainer.run()
+    assert same_weights(weights(trainer), before)
+
+
+def test_the_state_of_neurons_names_their_ranges() -> None:
+    trainer = small_trainer()
+    assert neuron_state(trainer.model).startswith("layer 1: tau 1..1, V_th 1..1, alpha 1..1; layer 2: tau 1..1")
+    assert neuron_state(small_trainer(neuron="relu").model) == "no spiking neurons"
+
+
+def test_watchers_hear_of_every_batch_and_epoch() -> None:
+    trainer = small_trainer()
+    batches: list[tuple[int, int, int]] = []
+    epochs: list[int] = []
+    trainer.run(
+        Watcher(
+            on_batch=lambda epoch, batch, count, loss: batches.append((epoch, batch, count)),
+            on_epoch=lambda report: epochs.append(report.epoch),
+        )
+    )
+    assert batches == [(0, 1, 3), (0, 2, 3), (0, 3, 3), (1, 1, 3), (1, 2, 3), (1, 3, 3)]
+    assert epochs == [0, 1]
