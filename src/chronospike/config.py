@@ -79,6 +79,8 @@ class Settings(BaseModel):
     temperature: Positive = Field(0.5, description="of the InfoNCE term")
     view_dropout: Dropout = Field(0.1, description="makes the two views of the InfoNCE term")
     class_weights: Literal["none", "balanced"] = Field("none", description="'balanced' for skewed labels")
+    label_smoothing: Dropout = Field(0.0, description="share of each label given to all classes alike")
+    weight_average: Dropout = Field(0.0, description="running mean of the weights: share kept at each step; 0 for none")
     precision: Literal["single", "half"] = Field("single", description="'half' on a GPU; membranes stay single")
 
     # Inference

@@ -12,22 +12,24 @@ from chronospike.training.loop import EpochReport, State, Trainer
 from tests.small_runs import same_weights, small_trainer
 
 
-def after_one_epoch(path: Path) -> Trainer:
-    trainer = small_trainer(epochs=3)
+def after_one_epoch(path: Path, **settings: float) -> Trainer:
+    trainer = small_trainer(epochs=3, **settings)
     next(trainer.epochs())
     save_checkpoint(trainer, path)
     return trainer
 
 
-def test_a_trainer_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("average", [0.0, 0.9])
+def test_a_trainer_goes_on_to_the_same_bits(tmp_path: Path, average: float) -> None:
     path = tmp_path / "checkpoint" / "state.safetensors"
-    first = after_one_epoch(path)
-    resumed = small_trainer(epochs=3)
+    first = after_one_epoch(path, weight_average=average)
+    resumed = small_trainer(epochs=3, weight_average=average)
     load_checkpoint(resumed, path)
     assert resumed.state == first.state
     assert same_weights(resumed.best, first.best)
     assert same_weights(resumed.run().state_dict(), first.run().state_dict())
-    assert same_weights(resumed.run().state_dict(), small_trainer(epochs=3).run().state_dict())
+    whole = small_trainer(epochs=3, weight_average=average).run()
+    assert same_weights(resumed.run().state_dict(), whole.state_dict())
 
 
 def test_a_checkpoint_from_before_the_first_epoch_can_be_written(tmp_path: Path) -> None:

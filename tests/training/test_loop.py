@@ -207,3 +207,25 @@ def test_watchers_hear_of_every_batch_and_epoch() -> None:
     )
     assert batches == [(0, 1, 3), (0, 2, 3), (0, 3, 3), (1, 1, 3), (1, 2, 3), (1, 3, 3)]
     assert epochs == [0, 1]
+
+
+def test_the_running_mean_of_the_weights_after_two_steps_by_hand() -> None:
+    """The share kept grows as n / (n + 10) up to the setting: 1/11 at the first step, 2/12 at the second."""
+    trainer = small_trainer(epochs=1, weight_average=0.5, batch_size=1000, accumulate=1)
+    seen = [trainer.model.classifier.weight.detach().clone()]
+    for epoch in range(2):
+        trainer.state.epoch = epoch
+        trainer._epoch(Watcher())
+        seen.append(trainer.model.classifier.weight.detach().clone())
+    after_one = seen[0] / 11 + seen[1] * 10 / 11
+    torch.testing.assert_close(trainer.judged.classifier.weight.detach(), after_one / 6 + seen[2] * 5 / 6)
+
+
+def test_without_averaging_the_model_itself_is_judged() -> None:
+    trainer = small_trainer()
+    assert trainer.judged is trainer.model
+
+
+def test_label_smoothing_reaches_the_loss() -> None:
+    plain, smoothed = (next(small_trainer(label_smoothing=share).epochs()) for share in (0.0, 0.3))
+    assert smoothed.classification_loss != plain.classification_loss

@@ -1,6 +1,7 @@
 """Everything a stopped run needs to go on exactly: one safetensors file, replaced by a rename.
 
-Tensors: `model.*` (current weights), `best.*` (weights of the best epoch), `optimiser.*` (AdamW's moments).
+Tensors: `model.*` (current weights), `best.*` (those of the best epoch), `mean.*` (their running mean, if it is
+kept), `optimiser.*` (AdamW's moments).
 The rest of the state is JSON in the file's metadata. Nothing in it is ever executed.
 """
 
@@ -28,7 +29,10 @@ VERSION = "1"
 def save_checkpoint(trainer: Trainer, path: Path) -> None:
     """Write the trainer's state after an epoch."""
     tensors: dict[str, Tensor] = {}
-    for prefix, weights in (("model", trainer.model.state_dict()), ("best", trainer.best)):
+    groups = [("model", trainer.model.state_dict()), ("best", trainer.best)]
+    if trainer.judged is not trainer.model:
+        groups.append(("mean", trainer.judged.state_dict()))
+    for prefix, weights in groups:
         tensors |= {f"{prefix}.{name}": value.detach().cpu().contiguous() for name, value in weights.items()}
     for number, moments in trainer.optimiser.state_dict()["state"].items():
         tensors |= {f"optimiser.{number}.{name}": value.detach().cpu() for name, value in moments.items()}
@@ -49,12 +53,14 @@ def load_checkpoint(trainer: Trainer, path: Path) -> None:
         raise StorageError(f"{path} is not a checkpoint this chronospike can read. Start again with --overwrite")
     if metadata.get("sha256") != _digest(tensors, metadata.get("state", "")):
         raise StorageError(f"{path} is damaged: its checksum is wrong. Start again with --overwrite")
-    groups: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimiser": {}}
+    groups: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "mean": {}, "optimiser": {}}
     try:
         for name, value in tensors.items():
             prefix, _, rest = name.partition(".")
             groups[prefix][rest] = value
         trainer.model.load_state_dict(groups["model"])
+        if trainer.judged is not trainer.model:
+            trainer.judged.load_state_dict(groups["mean"])
         trainer.best = {name: value.to(trainer.problem.device) for name, value in groups["best"].items()}
         trainer.optimiser.load_state_dict(_optimiser_state(trainer, groups["optimiser"]))
         trainer.state = _state(json.loads(metadata["state"]))

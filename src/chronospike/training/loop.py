@@ -6,6 +6,7 @@ run that continues from a checkpoint does exactly what it would have done withou
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -55,6 +56,7 @@ class State:
     best_epoch: int = -1
     best_score: float = -1.0
     waited: int = 0
+    updates: int = 0
     history: list[EpochReport] = field(default_factory=list)
 
     def finished(self, settings: Settings) -> bool:
@@ -70,7 +72,7 @@ class Watcher:
 
 
 class Trainer:
-    """Trains one model on one problem. `state` and `state_tensors()` are what a checkpoint holds."""
+    """Trains one model on one problem. A checkpoint holds `state`, the weights, their running mean and the moments."""
 
     def __init__(self, model: ChronoSpike, problem: Problem) -> None:
         s = problem.settings
@@ -79,6 +81,8 @@ class Trainer:
         self.settings = s
         self.state = State()
         self.optimiser = torch.optim.AdamW(model.parameters(), lr=s.learning_rate, weight_decay=s.weight_decay)
+        # What is validated and kept: the model itself, or the running mean of its weights.
+        self.judged = copy.deepcopy(self.model) if s.weight_average > 0 else self.model
         self.best = {name: value.detach().clone() for name, value in model.state_dict().items()}
         self.class_weights = _class_weights(problem) if s.class_weights == "balanced" else None
         self.batches = num_batches(len(problem.split.train), s.batch_size)
@@ -121,7 +125,7 @@ class Trainer:
         better = validation.macro_f1 > self.state.best_score
         if better:
             self.state.best_epoch, self.state.best_score, self.state.waited = epoch, validation.macro_f1, 0
-            self.best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+            self.best = {name: value.detach().clone() for name, value in self.judged.state_dict().items()}
         else:
             self.state.waited += 1
         loss, classification, contrastive = (totals / max(1, nodes)).tolist()
@@ -147,7 +151,9 @@ class Trainer:
         with autocast(self.problem):
             logits, z = self.model(self.problem.hops(roots, epoch, training_epoch=epoch))
         logits, z = logits.float(), z.float()
-        classification = F.cross_entropy(logits, self.problem.targets(roots), weight=self.class_weights)
+        classification = F.cross_entropy(
+            logits, self.problem.targets(roots), weight=self.class_weights, label_smoothing=s.label_smoothing
+        )
         contrastive = logits.new_zeros(())
         if s.contrastive > 0:
             contrastive = contrastive_loss(z, s.view_dropout, s.temperature)
@@ -161,14 +167,24 @@ class Trainer:
                 raise self._failure("gradient", epoch, number)
             self.optimiser.step()
             self.optimiser.zero_grad(set_to_none=True)
+            self._update_average()
         return torch.stack([loss, classification, contrastive])
 
+    @torch.no_grad()
+    def _update_average(self) -> None:
+        if self.judged is not self.model:
+            # The first steps count fully, so that the mean is not held back by the initial weights.
+            self.state.updates += 1
+            keep = min(self.settings.weight_average, self.state.updates / (self.state.updates + 10))
+            for mean, value in zip(self.judged.parameters(), self.model.parameters(), strict=True):
+                mean.lerp_(value, 1 - keep)
+
     def validate(self) -> Scores:
-        """Scores on the validation nodes with the current weights."""
+        """Scores on the validation nodes with the current weights, or with their running mean."""
         split = self.problem.split
         # Where there were too few nodes to hold any out, the training nodes choose the epoch themselves.
         nodes = split.validation if len(split.validation) else split.train
-        probabilities, _ = infer(self.model, self.problem, nodes)
+        probabilities, _ = infer(self.judged, self.problem, nodes)
         truth = self.problem.targets(nodes).cpu()
         return score_predictions(truth, probabilities.argmax(dim=-1), self.problem.graph.num_classes)
 
