@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -12,7 +13,7 @@ from chronospike.training.loop import EpochReport, State, Trainer
 from tests.small_runs import same_weights, small_trainer
 
 
-def after_one_epoch(path: Path, **settings: float) -> Trainer:
+def after_one_epoch(path: Path, **settings: Any) -> Trainer:
     trainer = small_trainer(epochs=3, **settings)
     next(trainer.epochs())
     save_checkpoint(trainer, path)
