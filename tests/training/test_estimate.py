@@ -143,7 +143,7 @@ def test_features_too_large_to_keep_are_not_counted_as_kept(
     graph: DynamicGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert estimate(graph, Settings(), 16)["features_bytes"] == 4 * 4 * 2000 * 16
-    monkeypatch.setattr(module, "_RESIDENT_BYTES", 4 * 4 * 2000 * 16 - 1)
+    monkeypatch.setattr(module, "RESIDENT_BYTES", 4 * 4 * 2000 * 16 - 1)
     assert estimate(graph, Settings(), 16)["features_bytes"] == 0
 
 

@@ -49,7 +49,7 @@ def test_features_left_on_disk_give_the_same_values(monkeypatch: pytest.MonkeyPa
     graph = small_graph()
     tree = HybridSampler(graph, (3, 2)).sample(np.arange(20))
     resident = TreeInputs(graph, CPU)
-    monkeypatch.setattr(inputs, "_RESIDENT_BYTES", 0)
+    monkeypatch.setattr(inputs, "RESIDENT_BYTES", 0)
     on_disk = TreeInputs(graph, CPU)
     assert on_disk._table is None
     for one, other in zip(resident.gather(tree), on_disk.gather(tree), strict=True):
