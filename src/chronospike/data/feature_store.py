@@ -109,6 +109,8 @@ def write_features(
     except OutOfSpaceError as error:
         if is_new:
             shutil.rmtree(partial, ignore_errors=True)
+            if not any(target.parent.iterdir()):
+                target.parent.rmdir()
             raise
         raise OutOfSpaceError(
             f"{target}: the disk is full. The steps finished earlier are kept; "
