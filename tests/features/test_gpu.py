@@ -76,7 +76,7 @@ def test_one_walk_agrees_with_the_reference(negatives: int, window: int, dimensi
 
 
 def test_one_walk_after_the_other_agrees_with_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chronospike.features.gpu._WRITERS_PER_ROW", 0)
+    monkeypatch.setattr("chronospike.features.gpu.walks_together", lambda *_: 1)
     snapshot, schedule = ring(40), Schedule(2, 1, 9, 0.1, 0.01)
     starts = np.array([0, 10, 20, 30], dtype=np.int32)
     tables = random_tables(40, 6)
@@ -89,9 +89,12 @@ def test_one_walk_after_the_other_agrees_with_the_cpu(monkeypatch: pytest.Monkey
 
 def test_fewer_walks_run_at_once_around_a_hub() -> None:
     """With a window of 10 a walk writes to 12 rows, so 50 writers on a row with a tenth of the visits are 41 walks."""
-    assert gpu.walks_together(0.1, window=10) == 41
-    assert gpu.walks_together(1e-6, window=10) > 10**6
-    assert gpu.walks_together(1.0, window=100) == 1
+    assert gpu.walks_together(0.1, window=10, resident=2112) == 41
+    assert gpu.walks_together(1.0, window=100, resident=2112) == 1
+
+
+def test_without_a_hub_a_launch_is_not_cut() -> None:
+    assert gpu.walks_together(1e-3, window=10, resident=2112) == 2**18
 
 
 def test_a_table_that_diverged_is_an_error() -> None:

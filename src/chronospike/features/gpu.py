@@ -167,7 +167,7 @@ class GpuTrainer:
 
     def train_pass(self, starts: NDArray[np.int32], schedule: Schedule, on_walks: Progress | None) -> None:
         nodes = _upload(starts, self.device)
-        together = walks_together(self.busiest, schedule.window)
+        together = walks_together(self.busiest, schedule.window, _resident_programs(self.device))
         for first in range(0, len(starts), _WALKS_PER_LAUNCH):
             walks = self.snapshot.random_walks(nodes[first : first + _WALKS_PER_LAUNCH], self.length, schedule.key)
             for low in range(0, len(walks), together):
@@ -195,12 +195,21 @@ class GpuTrainer:
         return self.inputs.cpu().numpy(), self.outputs.cpu().numpy()
 
 
-def walks_together(busiest: float, window: int) -> int:
-    """How many walks may run at once, where the most visited node takes the share `busiest` of all visits.
+def walks_together(busiest: float, window: int, resident: int) -> int:
+    """How many walks to launch at once, where the most visited node takes the share `busiest` of all visits.
 
-    At any moment a walk writes to its centre and, on average, to `window` + 1 contexts.
+    At any moment a walk writes to its centre and, on average, to `window` + 1 contexts. The device runs no more
+    than `resident` programs at a time, so a bound above that needs no launches of its own.
     """
-    return max(1, int(_WRITERS_PER_ROW / ((window + 2) * busiest)))
+    bound = max(1, int(_WRITERS_PER_ROW / ((window + 2) * busiest)))
+    return bound if bound < resident else _WALKS_PER_LAUNCH
+
+
+def _resident_programs(device: torch.device) -> int:
+    if device.type != "cuda":
+        return 1
+    facts = torch.cuda.get_device_properties(device)
+    return facts.multi_processor_count * (facts.max_threads_per_multi_processor // (32 * _WARPS))
 
 
 def _checked_device(name: str) -> torch.device:
