@@ -3,6 +3,8 @@
 An edge at step t weighs exp(-recency (1 - t / (T - 1))), so that with recency 3 the last step counts twenty
 times the first; an edge that returns counts each time. The operator is normalised symmetrically,
 S = D^-½ A D^-½, and diffusion iterates  F ← α S F + (1 - α) F₀.
+
+Label propagation is diffusion of the known labels: no learning at all, and the row every table of results carries.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from chronospike.data.graph import DynamicGraph
+from chronospike.errors import GraphError
 
 Operator = Any  # scipy's csr_array has no type of its own here
 
@@ -54,3 +57,28 @@ def one_hot(
     values = np.zeros(shape)
     values[nodes, labels[nodes]] = 1.0
     return values
+
+
+def label_propagation(
+    graph: DynamicGraph,
+    train: NDArray[np.integer[Any]],
+    *,
+    recency: float = 3.0,
+    alpha: float = 0.9,
+    rounds: int = 50,
+    last_step: int | None = None,
+) -> NDArray[np.float64]:
+    """Class probabilities `[N, C]` of all nodes from the labels of the `train` nodes.
+
+    A node that no label reaches gets the class shares of the training nodes.
+    """
+    graph.require(classes=2)
+    assert graph.labels is not None
+    if len(train) == 0:
+        raise GraphError("label propagation needs at least one training node")
+    labels = np.asarray(graph.labels)
+    start = one_hot(train, labels, (graph.num_nodes, graph.num_classes))
+    values = diffuse(recency_operator(graph, recency, last_step), start, alpha, rounds)
+    total = values.sum(axis=1, keepdims=True)
+    prior = np.bincount(labels[train], minlength=graph.num_classes) / len(train)
+    return np.where(total > 0, np.divide(values, total, where=total > 0, out=np.zeros_like(values)), prior)

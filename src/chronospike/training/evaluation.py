@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from chronospike._version import __version__
-from chronospike.data.diffusion import diffuse, one_hot, recency_operator
+from chronospike.data.diffusion import label_propagation
 from chronospike.nn.model import ChronoSpike, Record
 from chronospike.training.inference import LANE
 from chronospike.training.metrics import Scores, score_predictions
@@ -42,11 +42,9 @@ def reference_scores(problem: Problem, nodes: Nodes) -> dict[str, dict[str, floa
     assert graph.labels is not None
     labels = np.asarray(graph.labels)
     largest = int(np.bincount(labels[train], minlength=graph.num_classes).argmax())
-    start = one_hot(train, labels, (graph.num_nodes, graph.num_classes))
-    spread = diffuse(recency_operator(graph), start)
     guesses = {
         "majority class": np.full(graph.num_nodes, largest),
-        "label propagation": np.where(spread.sum(axis=1) > 0, spread.argmax(axis=1), largest),
+        "label propagation": label_propagation(graph, train).argmax(axis=1),
     }
     result = {}
     for name, guess in guesses.items():
