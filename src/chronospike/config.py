@@ -68,7 +68,8 @@ class Settings(BaseModel):
 
     # Training (section 4.5, Algorithm 2)
     epochs: Count = 100
-    batch_size: Count = 1024
+    batch_size: Count = Field(1024, description="at most so many nodes a batch")
+    min_batches: Count = Field(1, description="at least so many batches an epoch, where that leaves 32 nodes in each")
     accumulate: Count = Field(1, description="batches per step of the optimiser")
     learning_rate: Positive = 5e-3
     weight_decay: AtLeastZero = 1e-4

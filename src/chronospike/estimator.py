@@ -45,7 +45,7 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     Args:
         graph: with features; may be left out and given to each call instead.
-        preset: a preset by name, or a YAML file; by default the paper's settings.
+        preset: a preset by name, or a YAML file; None for the paper's settings.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         verbose: a line per epoch on standard error.
         settings: any of `chronospike.config.Settings` by name; they go before the preset's.
@@ -64,7 +64,7 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self,
         graph: DynamicGraph | None = None,
         *,
-        preset: str | None = None,
+        preset: str | None = "default",
         device: str = "auto",
         verbose: bool = False,
         **settings: Any,
@@ -270,7 +270,7 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         shown = {name: getattr(self, name) for name in _OWN[1:]} | self._given()
-        defaults = {"preset": None, "device": "auto", "verbose": False}
+        defaults = {"preset": "default", "device": "auto", "verbose": False}
         parts = [
             f"{name}={value!r}" for name, value in shown.items() if name not in defaults or value != defaults[name]
         ]

@@ -12,7 +12,7 @@ from chronospike.config import Settings
 from chronospike.data.splits import Split
 from chronospike.data.storage import open_graph, save_graph
 from chronospike.errors import GraphError, InputError
-from chronospike.training.problem import architecture, make_problem, new_model, split_for
+from chronospike.training.problem import architecture, batch_size, make_problem, new_model, split_for
 from tests.small_runs import CPU, same_weights, small_graph, small_problem, small_settings
 
 
@@ -91,3 +91,10 @@ def test_a_ratio_that_leaves_nothing_to_test_on_is_refused() -> None:
     few = np.where(np.arange(120) < 4, graph.labels, -1)
     with pytest.raises(InputError, match="4 labelled nodes at ratio 0.2 leave 0 to train on"):
         split_for(graph.with_labels(few, graph.class_names), small_settings(ratio=0.2))
+
+
+@pytest.mark.parametrize(
+    ("train", "least", "size"), [(21_063, 8, 1024), (21_063, 1, 1024), (1_000, 8, 125), (1_001, 8, 126), (100, 8, 32)]
+)
+def test_a_small_training_set_is_cut_into_several_batches(train: int, least: int, size: int) -> None:
+    assert batch_size(Settings(min_batches=least), train) == size

@@ -33,7 +33,10 @@ def report_estimate(graph: str, root: Path | None, settings: Settings, device: s
     print_table(
         [
             ("parameters", f"{found['parameters']:,}"),
-            ("batches", f"{found['batches']} of {settings.batch_size} nodes an epoch, up to {settings.epochs} epochs"),
+            (
+                "batches",
+                f"{found['batches']} an epoch, of up to {settings.batch_size} nodes, up to {settings.epochs} epochs",
+            ),
             ("steps", f"{found['steps']}, {found['tree_nodes']:,} sampled nodes a batch and step"),
             ("split", f"train {found['train']:,}, validation {found['validation']:,}, test {found['test']:,}"),
             ("memory, CPU", _cpu_memory(found)),

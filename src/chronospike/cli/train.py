@@ -79,7 +79,7 @@ def train(
     if not as_json:
         say(f"seed {settings.seed}, {data.num_nodes:,} nodes, {data.num_steps} steps, {features} features, {place}")
     try:
-        with progress("nodes") as show:
+        with progress("batches") as show:
             metrics = execute(
                 data,
                 run,
@@ -149,8 +149,7 @@ def _watcher(settings: Settings, show: Any, board: TensorBoard | None, quiet: bo
     best = [0.0]
 
     def on_batch(epoch: int, batch: int, batches: int, loss: float) -> None:
-        size = settings.batch_size
-        done, total = (epoch * batches + batch) * size, settings.epochs * batches * size
+        done, total = epoch * batches + batch, settings.epochs * batches
         show(f"epoch {epoch + 1}/{settings.epochs}  loss {loss:.3f}  best {best[0]:.3f}", done, total)
 
     def on_epoch(report: EpochReport) -> None:

@@ -33,7 +33,7 @@ from chronospike.sampling.batches import num_batches
 from chronospike.sampling.tree import widths
 from chronospike.training.inference import LANE
 from chronospike.training.inputs import RESIDENT_BYTES
-from chronospike.training.problem import new_model
+from chronospike.training.problem import batch_size, new_model
 
 _PROBES = (2, 3, 4)
 # The C library keeps freed blocks (see `keep_freed_memory`), and what it keeps does not fit the next request
@@ -67,7 +67,8 @@ def estimate(graph: DynamicGraph, settings: Settings, features: int) -> dict[str
     graph.require(steps=1 if s.static else 2, classes=2)
     split = make_split(graph, s.ratio, s.validation, s.split_seed, s.split_order)
     steps = 1 if s.static else graph.num_steps
-    batch = min(s.batch_size, len(split.train))
+    size = batch_size(s, len(split.train))
+    batch = min(size, len(split.train))
     model = new_model(s, features, graph.num_classes)
     parameters = model.parameter_count()
     weights = _COPIES_OF_WEIGHTS * sum(4 * parameter.numel() for parameter in model.parameters())
@@ -89,7 +90,7 @@ def estimate(graph: DynamicGraph, settings: Settings, features: int) -> dict[str
         "train": len(split.train),
         "validation": len(split.validation),
         "test": len(split.test),
-        "batches": num_batches(len(split.train), s.batch_size),
+        "batches": num_batches(len(split.train), size),
         "steps": steps,
         "tree_nodes": batch * sum(widths(s.fanouts)),
         "peak_cpu_bytes": needed + mapped,

@@ -26,7 +26,7 @@ from chronospike.rng import derive
 from chronospike.sampling.batches import batches, num_batches
 from chronospike.training.inference import autocast, infer
 from chronospike.training.metrics import Scores, score_predictions
-from chronospike.training.problem import Problem
+from chronospike.training.problem import Problem, batch_size
 
 
 class TrainingFailure(ChronoSpikeError):
@@ -85,7 +85,8 @@ class Trainer:
         self.judged = copy.deepcopy(self.model) if s.weight_average > 0 else self.model
         self.best = {name: value.detach().clone() for name, value in model.state_dict().items()}
         self.class_weights = _class_weights(problem) if s.class_weights == "balanced" else None
-        self.batches = num_batches(len(problem.split.train), s.batch_size)
+        self.batch_size = batch_size(s, len(problem.split.train))
+        self.batches = num_batches(len(problem.split.train), self.batch_size)
 
     def epochs(self, watcher: Watcher | None = None) -> Iterator[EpochReport]:
         """Train epoch by epoch until the settings say stop; the caller may checkpoint after each."""
@@ -113,7 +114,7 @@ class Trainer:
         self.model.train()
         totals = torch.zeros(3, device=self.problem.device)
         nodes = 0
-        for number, roots in enumerate(batches(self.problem.split.train, s.batch_size, s.seed, epoch)):
+        for number, roots in enumerate(batches(self.problem.split.train, self.batch_size, s.seed, epoch)):
             self._set_learning_rate(epoch + number / self.batches)
             losses = self._batch(roots, epoch, number)
             totals += losses.detach() * len(roots)

@@ -40,6 +40,11 @@ def architecture(settings: Settings, inputs: int, classes: int) -> Architecture:
     )
 
 
+def batch_size(settings: Settings, train: int) -> int:
+    """Nodes a batch: the setting, or fewer where a small training set would make too few batches an epoch."""
+    return min(settings.batch_size, max(32, -(-train // settings.min_batches)))
+
+
 def new_model(settings: Settings, inputs: int, classes: int) -> ChronoSpike:
     """A network with the seed's initial weights; the global generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
