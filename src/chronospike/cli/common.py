@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import time as clock
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import typer
 
@@ -38,15 +38,18 @@ def print_table(rows: list[tuple[str, str]]) -> None:
         say(f"  {name:<{width}}  {value}")
 
 
-Show = Callable[[str, int, int], None]
+class Show(Protocol):
+    """Moves a progress bar: what is being done, how much of it, and in which unit if not the bar's own."""
+
+    def __call__(self, description: str, done: int, total: int, unit: str | None = None) -> None: ...
 
 
 @contextmanager
 def progress(unit: str) -> Iterator[Show]:
     """A live bar with rate and time left on standard error; nothing when that is not a terminal.
 
-    Yields `show(description, done, total)`. The rate counts what was done since the bar began, so that a resumed
-    run does not look faster than it is.
+    The rate counts what was done since this part of the work began, so that neither a resumed run nor another unit
+    makes it look faster than it is.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -59,16 +62,20 @@ def progress(unit: str) -> Iterator[Show]:
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
-    began = clock.perf_counter()
-    first: list[int] = []
+    own_unit = unit
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
         task = bar.add_task("", total=None, rate="")
+        part, first, began = "", 0, clock.perf_counter()
 
-        def show(description: str, done: int, total: int) -> None:
-            if not first:
-                first.append(done)
-            rate = (done - first[0]) / max(1e-9, clock.perf_counter() - began)
-            bar.update(task, description=description, completed=done, total=total, rate=f"{human_count(rate)} {unit}/s")
+        def show(description: str, done: int, total: int, unit: str | None = None) -> None:
+            nonlocal part, first, began
+            counted = unit or own_unit
+            if counted != part:
+                part, first, began = counted, done, clock.perf_counter()
+                bar.reset(task, total=total, rate="")
+            rate = (done - first) / max(1e-9, clock.perf_counter() - began)
+            shown = f"{human_count(rate)} {counted}/s" if done > first else ""
+            bar.update(task, description=description, completed=done, total=total, rate=shown)
 
         yield show
 

@@ -87,7 +87,7 @@ def train(
                 resume=resume,
                 smooth=smooth,
                 watcher=_watcher(settings, show, board, quiet=as_json),
-                on_nodes=lambda done, total: show("scoring", done, total),
+                on_nodes=lambda done, total: show("scoring", done, total, "nodes"),
             )
     except KeyboardInterrupt:
         typer.echo(f"stopped. Go on with: chronospike train --resume -o {output}", err=True)

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import io
+import re
+import sys
+
+import pytest
+
+from chronospike.cli.common import human_bytes, human_count, print_table, progress, report_error
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def _written(monkeypatch: pytest.MonkeyPatch, terminal: io.StringIO) -> str:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with progress("batches") as show:
+        show("epoch 1", 1, 10)
+        show("epoch 1", 5, 10)
+        show("scoring", 100, 400, "nodes")
+        show("scoring", 300, 400, "nodes")
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
+
+
+def test_the_bar_names_the_unit_of_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    last = _written(monkeypatch, Terminal()).rsplit("scoring", 1)[1]
+    assert "nodes/s" in last
+    assert "75%" in last
+
+
+def test_off_a_terminal_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _written(monkeypatch, io.StringIO()).strip() == ""
+
+
+def test_an_error_is_one_line_whatever_it_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    report_error("first\n  second")
+    assert capsys.readouterr().err == "chronospike: first second\n"
+
+
+def test_columns_are_aligned(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([("a", "1"), ("long", "2")])
+    assert capsys.readouterr().out == "  a     1\n  long  2\n"
+
+
+@pytest.mark.parametrize(("count", "text"), [(12, "12"), (1234, "1.2 k"), (2_500_000, "2.5 M"), (3e9, "3.0 G")])
+def test_counts_for_people(count: float, text: str) -> None:
+    assert human_count(count) == text
+
+
+@pytest.mark.parametrize(("count", "text"), [(12, "12 B"), (1500, "1.5 kB"), (530e6, "530.0 MB"), (2e12, "2.0 TB")])
+def test_bytes_for_people(count: float, text: str) -> None:
+    assert human_bytes(count) == text
