@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from chronospike.config import Settings, make_settings, read_preset
+from chronospike.config import Settings
 from chronospike.data.feature_store import write_features
 from chronospike.data.storage import graph_key
 from chronospike.features.deepwalk import DeepWalk
@@ -23,7 +23,6 @@ def test_every_option_of_the_settings_is_in_the_recipe_and_in_its_name() -> None
     )
     options = DeepWalk(dimension=64, walks=20, negatives=5, warm_start=True, seed=7)
     assert found == ("deepwalk-64-w20-n5-warm-s7", options)
-    assert recipe(make_settings(read_preset("dblp")))[0] == "deepwalk-128-w20-n5-warm-s0"
 
 
 def test_fastrp_is_a_choice_with_the_methods_own_defaults() -> None:
