@@ -52,6 +52,7 @@ ROWS = [
     Row("paper-0.6", "dblp", "paper", 0.6, "77.8 / 78.5"),
     Row("paper-0.4", "dblp", "paper", 0.4, "75.8 / 76.8"),
     Row("patent12k-0.8", "patent12k", "default", 0.8),
+    Row("patent12k-wide-0.8", "patent12k", "dblp", 0.8),
 ]
 
 
@@ -90,13 +91,18 @@ def train_one(row: Row, seed: int, options: argparse.Namespace) -> None:
 
 
 def run_all(rows: list[Row], options: argparse.Namespace) -> None:
-    """Every run that is not finished yet, `--jobs` at a time, each in a process of its own."""
+    """Every run that is not finished yet, `--jobs` at a time; several at a time each in a process of its own."""
     waiting = [
         (row, seed)
         for seed in range(options.seeds)
         for row in rows
         if not (options.work / "runs" / f"{row.name}-{seed}" / METRICS).is_file()
     ]
+    if options.jobs == 1:
+        for row, seed in waiting:
+            train_one(row, seed, options)
+            say_result(f"{row.name}-{seed}", options)
+        return
     running: dict[subprocess.Popen[bytes], str] = {}
     threads = max(1, (os.cpu_count() or 1) // options.jobs)
     while waiting or running:
@@ -109,11 +115,21 @@ def run_all(rows: list[Row], options: argparse.Namespace) -> None:
             running[subprocess.Popen(command, env=environment)] = f"{row.name}-{seed}"
         time.sleep(0.2)
         for process in [process for process in running if process.poll() is not None]:
-            name = running.pop(process)
-            path = options.work / "runs" / name / METRICS
-            found = json.loads(path.read_text()) if path.is_file() else None
-            shown = f"{100 * found['test']['micro_f1']:.2f}" if found else f"FAILED ({process.returncode})"
-            print(f"{name}: Micro-F1 {shown}", flush=True)
+            say_result(running.pop(process), options)
+
+
+def say_result(name: str, options: argparse.Namespace) -> None:
+    """One line about a run, as soon as it has ended."""
+    path = options.work / "runs" / name / METRICS
+    if not path.is_file():
+        print(f"{name}: FAILED", flush=True)
+        return
+    found = json.loads(path.read_text())
+    parts = ", ".join(
+        f"{part} {100 * found[part]['macro_f1']:.2f} / {100 * found[part]['micro_f1']:.2f}"
+        for part in ("validation", "test", "smoothed")
+    )
+    print(f"{name}: Macro / Micro {parts}; {found['epochs']} epochs of {found['seconds_per_epoch']:.3f} s", flush=True)
 
 
 def spread(values: list[float]) -> str:

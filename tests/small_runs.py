@@ -18,7 +18,7 @@ from chronospike.data.graph import DynamicGraph
 from chronospike.data.storage import save_graph
 from chronospike.data.synthetic import synthetic_graph
 from chronospike.nn.losses import contrastive_loss
-from chronospike.training import loop
+from chronospike.training import step
 from chronospike.training.loop import Trainer
 from chronospike.training.problem import Problem, make_problem, new_model
 
@@ -60,11 +60,11 @@ def break_loss(monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
     """Make the loss of the `batch`-th batch from now on (from 1) not a number; those after it are well again."""
     calls = [0]
 
-    def broken(z: torch.Tensor, dropout: float, temperature: float) -> torch.Tensor:
+    def broken(*arguments: Any) -> torch.Tensor:
         calls[0] += 1
-        return contrastive_loss(z, dropout, temperature) * (math.nan if calls[0] == batch else 1.0)
+        return contrastive_loss(*arguments) * (math.nan if calls[0] == batch else 1.0)
 
-    monkeypatch.setattr(loop, "contrastive_loss", broken)
+    monkeypatch.setattr(step, "contrastive_loss", broken)
 
 
 def with_other_future(graph: DynamicGraph, last: int) -> DynamicGraph:

@@ -82,7 +82,10 @@ class Settings(BaseModel):
     class_weights: Literal["none", "balanced"] = Field("none", description="'balanced' for skewed labels")
     label_smoothing: Dropout = Field(0.0, description="share of each label given to all classes alike")
     weight_average: Dropout = Field(0.0, description="running mean of the weights: share kept at each step; 0 for none")
-    precision: Literal["single", "half"] = Field("single", description="'half' on a GPU; membranes stay single")
+    precision: Literal["auto", "single", "half"] = Field(
+        "auto", description="of features and products; 'auto' is 'half' on a GPU. Sums and membranes stay single"
+    )
+    kernels: Literal["auto", "plain"] = Field("auto", description="'plain' leaves the fused kernels aside")
 
     # Inference
     samples: Count = Field(1, description="sampled neighbourhoods averaged at inference")

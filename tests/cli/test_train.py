@@ -198,7 +198,7 @@ def test_a_run_that_exists_is_refused(capsys: pytest.CaptureFixture[str], graph:
         (["--set", "epochs=9"], "epochs was 2, now 9"),
         (["--seed", "4"], "seed was 0, now 4"),
         (["--set", "p=0.1", "--ratio", "0.5"], "ratio was 0.8, now 0.5; p was 0.5, now 0.1"),
-        (["--preset", "dblp"], "fanouts was (3, 2), now (10, 5)"),
+        (["--preset", "dblp"], "fanouts was (3, 2), now (20, 10)"),
         (["--set", "epoch=9"], "Did you mean 'epochs'?"),
     ],
 )

@@ -223,7 +223,7 @@ def test_roots_and_steps_out_of_range_are_named(roots: Any, steps: Any, message:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"backend": "numbar"}, r"backend 'numbar' is not one of auto, torch, numba. Did you mean 'numba'\?"),
+        ({"backend": "numbar"}, r"backend 'numbar' is not one of auto, torch, numba, triton. Did you mean 'numba'\?"),
         ({"threads": 0}, r"threads 0 is below 1"),
         ({"device": "gpu"}, r"device 'gpu' is not known: use cpu or cuda"),
         ({"p": 2}, r"p 2 is outside 0..1"),

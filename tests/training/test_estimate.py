@@ -97,12 +97,13 @@ def test_peak_moves_to_the_curve_that_grows_faster() -> None:
 def test_peak_of_small_probes_is_that_of_a_real_batch(settings: dict[str, Any]) -> None:
     s = make_settings(settings)
     model = new_model(s, 16, 4)
-    traces = [live_trace(partial(_learn, model, s, 3, roots, False)) for roots in _PROBES]
-    assert peak_at(48, _PROBES, traces) == max(live_trace(partial(_learn, model, s, 3, 48, False)))
+    traces = [live_trace(partial(_learn, model, s, 3, roots)) for roots in _PROBES]
+    # The LSTM's workspace comes in whole blocks, which shows at this size.
+    assert peak_at(48, _PROBES, traces) == pytest.approx(max(live_trace(partial(_learn, model, s, 3, 48))), rel=0.05)
 
 
 def test_activations_grow_linearly_with_the_batch() -> None:
-    assert activations(6, 2048) == pytest.approx(2 * activations(6, 1024), rel=0.05)
+    assert activations(6, 2048, contrastive=0) == pytest.approx(2 * activations(6, 1024, contrastive=0), rel=0.05)
 
 
 def test_activations_grow_linearly_with_the_steps() -> None:
@@ -125,16 +126,19 @@ def test_estimate_leaves_the_global_generator_alone(graph: DynamicGraph) -> None
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-@pytest.mark.parametrize(("fanouts", "measured"), [((5, 2), 2.256e9), ((10, 5), 5.078e9)])
-def test_gpu_estimate_is_near_what_an_h200_used(fanouts: tuple[int, ...], measured: float) -> None:
-    # torch.cuda.max_memory_allocated of training on DBLP, whose size the look-alike has.
-    found = estimate(load_dataset("synthetic", like="dblp", seed=0), make_settings({"fanouts": fanouts}), 128)
-    assert found["peak_gpu_bytes"] == pytest.approx(measured, rel=0.1)
+def test_fused_kernels_take_less_of_the_gpu_than_the_plain_path() -> None:
+    graph = load_dataset("synthetic", like="dblp", seed=0)
+    fused, plain = (
+        estimate(graph, make_settings({"kernels": kernels}), 128)["peak_gpu_bytes"] for kernels in ("auto", "plain")
+    )
+    table = 2 * 27 * 28_085 * 128
+    # At the least the spikes and membranes of the first layer beside the features.
+    assert table + 2 * 4 * 27 * 1024 * 6 * 128 < fused < plain / 3
 
 
 def test_half_precision_halves_the_features_on_the_gpu(graph: DynamicGraph) -> None:
-    single = estimate(graph, Settings(), 512)
-    half = estimate(graph, make_settings({"precision": "half"}), 512)
+    single = estimate(graph, make_settings({"precision": "single"}), 512)
+    half = estimate(graph, Settings(), 512)
     assert single["peak_gpu_bytes"] - half["peak_gpu_bytes"] >= 2 * 4 * 2000 * 512
     assert half["activation_bytes"] == single["activation_bytes"]
 

@@ -29,18 +29,16 @@ def test_each_step_is_standardised_on_its_own() -> None:
     # Mean 2.5 and deviation 0.5 at step 0; a constant block at step 1.
     features[0, :, 0] = [2, 3, 2, 3, 2, 3]
     features[1] = 7
-    own, near = TreeInputs(six_nodes().with_features(features), CPU).gather(
-        tree_of([[0, 1, 0], [0, 1, 0]], (2,), (0, 1))
-    )
+    tree = tree_of([[0, 1, 0], [0, 1, 0]], (2,), (0, 1))
+    own, near = TreeInputs(six_nodes().with_features(features), CPU).rows(tree).hops()
     assert own.tolist() == [[[-1.0]], [[0.0]]]
     assert near.tolist() == [[[1.0], [-1.0]], [[0.0], [0.0]]]
 
 
 def test_features_without_time_are_read_at_every_step() -> None:
     features = np.array([[2], [3], [2], [3], [2], [3]], dtype=np.float32)
-    own, near = TreeInputs(six_nodes().with_features(features), CPU).gather(
-        tree_of([[0, 1], [1, 0], [0, 0]], (1,), (0, 1, 3))
-    )
+    tree = tree_of([[0, 1], [1, 0], [0, 0]], (1,), (0, 1, 3))
+    own, near = TreeInputs(six_nodes().with_features(features), CPU).rows(tree).hops()
     assert own[:, 0, 0].tolist() == [-1.0, 1.0, -1.0]
     assert near[:, 0, 0].tolist() == [1.0, -1.0, -1.0]
 
@@ -52,7 +50,7 @@ def test_features_left_on_disk_give_the_same_values(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(inputs, "RESIDENT_BYTES", 0)
     on_disk = TreeInputs(graph, CPU)
     assert on_disk._table is None
-    for one, other in zip(resident.gather(tree), on_disk.gather(tree), strict=True):
+    for one, other in zip(resident.rows(tree).hops(), on_disk.rows(tree).hops(), strict=True):
         assert torch.equal(one, other)
 
 
@@ -163,5 +161,5 @@ def test_labels_of_validation_and_test_nodes_change_nothing() -> None:
     other.labels = LabelInputs(labels, problem.split.train, 2, 0.2, problem.settings.seed, CPU)
     roots = problem.split.train[:10]
     for epoch in (None, 0):
-        for one, two in zip(problem.hops(roots, 0, epoch), other.hops(roots, 0, epoch), strict=True):
+        for one, two in zip(problem.rows(roots, 0, epoch).hops(), other.rows(roots, 0, epoch).hops(), strict=True):
             assert torch.equal(one, two)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,7 @@ def descent(**values: Any) -> Trainer:
     """A trainer that takes plain gradient steps, with nothing random in the network and no thresholds."""
     trainer = small_trainer(dropout=0.0, temporal_dropout=0.0, contrastive=0.0, neuron="relu", epochs=1, **values)
     trainer.optimiser = torch.optim.SGD(trainer.model.parameters(), lr=1.0)  # type: ignore[assignment]
+    trainer.step.part = replace(trainer.step.part, optimiser=trainer.optimiser)
     return trainer
 
 

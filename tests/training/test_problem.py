@@ -48,9 +48,9 @@ def test_the_network_sees_all_steps_the_static_one_the_last_and_as_of_those_befo
 
 def test_hops_hold_features_and_then_labels() -> None:
     problem = small_problem(label_inputs=True)
-    hops = problem.hops(problem.split.train[:4], 0)
+    hops = problem.rows(problem.split.train[:4], 0).hops()
     assert [list(hop.shape) for hop in hops] == [[5, 4, 10], [5, 12, 10], [5, 24, 10]]
-    plain = small_problem().hops(problem.split.train[:4], 0)
+    plain = small_problem().rows(problem.split.train[:4], 0).hops()
     assert all(torch.equal(hop[..., :8], bare) for hop, bare in zip(hops, plain, strict=True))
 
 
@@ -70,7 +70,7 @@ def test_a_graph_mapped_from_disk_gives_no_warnings(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         problem = make_problem(graph, small_settings(label_inputs=True), CPU)
-        problem.hops(problem.split.train, 0, 0)
+        problem.rows(problem.split.train, 0, 0)
         problem.targets(problem.split.train)
 
 

@@ -7,9 +7,33 @@ neurons:  h_v = W_s x_v + b_s + Σ_u w_vu (W_n x_u + b_n).  They differ in the w
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from chronospike.nn import shapes
+from chronospike.nn.fused import AttentionWeights, Kernels, fused_attention
+from chronospike.nn.rows import TreeRows
+
+
+def aggregate_tree(aggregator: Aggregator, x: TreeRows, kernels: Kernels = "auto") -> Tensor:
+    """The neurons' inputs `[T, n, C]` at the n positions of `x` that have neighbours, every step at once."""
+    if isinstance(aggregator, AttentiveAggregator):
+        if kernels == "plain":
+            return _over_pairs(aggregator.forward_plain, x)
+        weights = aggregator.attention_weights()
+        fused = shapes.attend(x, weights) if kernels == "shapes" else fused_attention(x, weights)
+        if fused is not None:
+            return fused
+    return _over_pairs(aggregator, x)
+
+
+def _over_pairs(aggregate: Callable[[Tensor, Tensor], Tensor], x: TreeRows) -> Tensor:
+    pairs = pairwise(x.hops())
+    return torch.cat([aggregate(own, near.unflatten(1, (own.shape[1], -1))) for own, near in pairs], dim=1)
 
 
 class Aggregator(nn.Module):
@@ -77,6 +101,18 @@ class AttentiveAggregator(Aggregator):
         weight, bias = self._neighbour_logit_weights()
         logits = by_self.unsqueeze(-2) + neighbours @ weight + bias
         return F.leaky_relu(logits, self.slope).softmax(dim=-2)
+
+    def attention_weights(self) -> AttentionWeights:
+        """What a fused kernel takes."""
+        own, near = self.self_projection, self.neighbour_projection
+        return AttentionWeights(
+            own.weight, own.bias, near.weight, near.bias, self.attend_self, self.attend_neighbour, self.slope
+        )
+
+    def root_weights(self, x: TreeRows) -> Tensor:
+        """Attention of the roots over their neighbours, `[T, B, S, H]`."""
+        own, near = x.hops()[:2]
+        return self.weights(own, near.unflatten(1, (own.shape[1], -1)))
 
     def weights(self, target: Tensor, neighbours: Tensor) -> Tensor:
         """Attention over the neighbours, `[..., S, H]`."""

@@ -6,26 +6,26 @@ For channel i, with k = 1 / τ_i (Eq. 10-12):
     s_t  = 1 if u_t >= V_i else 0                           fire
     u'_t = (1 - s_t) u_t + s_t u_reset                      reset
 
-`lif_step` and `lif_sequence` are pure functions; state is passed, never hidden. `lif_sequence` has three
+`lif_step` and `lif_sequence` are pure functions; state is passed, never hidden. `lif_sequence` has four
 implementations of one meaning: `"plain"`, autograd through `lif_step`; `"fused"`, whose backward pass is the
-recursion written out in `_FusedLIF`; and `"triton"`, the same in one kernel each way (`nn/kernels/lif.py`).
+recursion written out in `_FusedLIF`; and the same in one kernel each way, `"triton"` for GPUs (`nn/kernels/lif.py`) and
+`"numba"` for the CPU (`nn/cpu/lif.py`).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
-from importlib.util import find_spec
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from chronospike.nn.fused import Kernels, has_triton
 from chronospike.nn.surrogate import spike, spike_slope, spike_slope_by_alpha
 
 ResetGradient = Literal["detach", "full", "straight_through"]
-Implementation = Literal["auto", "triton", "fused", "plain"]
+Implementation = Literal["auto", "triton", "numba", "fused", "plain", "shapes"]
 
 
 @dataclass(frozen=True)
@@ -62,29 +62,65 @@ def lif_step(h: Tensor, membrane: Tensor, parameters: LIFParameters) -> tuple[Te
 
 
 def lif_sequence(
-    h: Tensor, parameters: LIFParameters, *, implementation: Implementation = "auto"
+    h: Tensor,
+    parameters: LIFParameters,
+    *,
+    dropout: float = 0.0,
+    implementation: Implementation = "auto",
+    wants_membranes: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """All steps of inputs `[T, ..., C]`, from a membrane of zero.
 
-    `"auto"` is `"triton"` for single or half precision on a GPU where Triton is installed, else `"fused"`.
+    `"auto"` is `"triton"` for single or half precision on a GPU where Triton is installed, `"numba"` for single
+    precision on the CPU, else `"fused"`.
+
+    Args:
+        dropout: share of the spikes set to zero on the way out, the rest scaled up; the neurons do not notice.
+        wants_membranes: if not, a kernel may leave them out and return an empty tensor in their place.
 
     Returns:
         Spikes `[T, ..., C]` and membranes before the reset `[T, ..., C]`. The membranes carry no gradient.
     """
     if implementation == "auto":
-        implementation = "triton" if h.is_cuda and h.dtype != torch.float64 and _has_triton() else "fused"
-    if implementation == "plain":
-        return _plain_sequence(h, parameters)
+        implementation = _implementation_for(h)
     p = parameters
-    function = _FusedLIF
-    if implementation == "triton":
+    # Asked here: inside a function of autograd's the answer is lost.
+    keeps = wants_membranes or torch.is_grad_enabled()
+    if implementation in ("triton", "numba"):
+        spikes, membranes = _kernel(implementation).apply(
+            h, p.tau, p.threshold, p.alpha, p.u_reset, p.reset_gradient, dropout, keeps
+        )
+        return spikes, membranes
+    if implementation == "shapes":
+        from chronospike.nn.shapes import ShapesLIF
+
+        spikes, membranes = ShapesLIF.apply(  # type: ignore[no-untyped-call]
+            h, p.tau, p.threshold, p.alpha, keeps
+        )
+        return spikes, membranes
+    if implementation == "plain":
+        spikes, membranes = _plain_sequence(h, parameters)
+    else:
+        spikes, membranes = _FusedLIF.apply(  # type: ignore[no-untyped-call]
+            h, p.tau, p.threshold, p.alpha, p.u_reset, p.reset_gradient
+        )
+    return nn.functional.dropout(spikes, dropout) if dropout else spikes, membranes
+
+
+def _implementation_for(h: Tensor) -> Implementation:
+    if h.is_cuda and h.dtype != torch.float64 and has_triton():
+        return "triton"
+    return "numba" if h.device.type == "cpu" and h.dtype == torch.float32 else "fused"
+
+
+def _kernel(name: str) -> Any:
+    if name == "triton":
         from chronospike.nn.kernels.lif import TritonLIF
 
-        function = TritonLIF  # type: ignore[assignment]
-    spikes, membranes = function.apply(  # type: ignore[no-untyped-call]
-        h, p.tau, p.threshold, p.alpha, p.u_reset, p.reset_gradient
-    )
-    return spikes, membranes
+        return TritonLIF
+    from chronospike.nn.cpu.lif import NumbaLIF
+
+    return NumbaLIF
 
 
 def _plain_sequence(h: Tensor, parameters: LIFParameters) -> tuple[Tensor, Tensor]:
@@ -94,11 +130,6 @@ def _plain_sequence(h: Tensor, parameters: LIFParameters) -> tuple[Tensor, Tenso
         spikes, before, membrane = lif_step(h_t, membrane, parameters)
         steps.append((spikes, before.detach()))
     return torch.stack([s for s, _ in steps]), torch.stack([u for _, u in steps])
-
-
-@cache
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
 
 
 class _FusedLIF(torch.autograd.Function):
@@ -229,12 +260,15 @@ class AdaptiveLIF(nn.Module):
         """The values this layer computes with."""
         return LIFParameters(self.tau, self.threshold, self.alpha, self.u_reset, self.reset_gradient)
 
-    def forward(self, h: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, h: Tensor, dropout: float = 0.0, kernels: Kernels = "auto", wants_membranes: bool = True
+    ) -> tuple[Tensor, Tensor]:
         """Inputs `[T, ..., C]` to spikes and membranes of the same shape, in single precision at least.
 
         A membrane that is rounded to half precision at every step would drift.
         """
-        return lif_sequence(h if h.dtype == torch.float64 else h.float(), self.current())
+        h = h if h.dtype == torch.float64 else h.float()
+        return lif_sequence(h, self.current(), dropout=dropout, implementation=kernels, wants_membranes=wants_membranes)
 
     def extra_repr(self) -> str:
         learned = "learned" if isinstance(self.raw_tau, nn.Parameter) else "fixed"

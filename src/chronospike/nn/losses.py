@@ -1,4 +1,4 @@
-"""The contrastive term of the training objective (section 4.5, Algorithm 2)."""
+"""The training objective (section 4.5, Algorithm 2): cross-entropy and the contrastive term."""
 
 from __future__ import annotations
 
@@ -6,16 +6,41 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+# A similarity that no softmax notices; finite, so that rows to be ignored stay finite too.
+_NEVER = -1e9
 
-def info_nce(first: Tensor, second: Tensor, temperature: float = 0.5) -> Tensor:
+
+def info_nce(first: Tensor, second: Tensor, temperature: float = 0.5, valid: Tensor | None = None) -> Tensor:
     """InfoNCE of two views `[B, C]` of the same B nodes, in one direction.
 
-    Row i of `first` should be nearer, by cosine, to row i of `second` than to any other row.
+    Row i of `first` should be nearer, by cosine, to row i of `second` than to any other row. Rows that are not
+    `valid [B]`, the filling of a last batch, count neither as nodes nor as others.
     """
     similarity = F.normalize(first, dim=-1) @ F.normalize(second, dim=-1).t() / temperature
-    return F.cross_entropy(similarity, torch.arange(len(first), device=first.device))
+    own = torch.arange(len(first), device=first.device)
+    if valid is None:
+        return F.cross_entropy(similarity, own)
+    each = F.cross_entropy(similarity.masked_fill(~valid, _NEVER), own, reduction="none")
+    return each.where(valid, 0.0).sum() / valid.sum()
 
 
-def contrastive_loss(embedding: Tensor, dropout: float = 0.1, temperature: float = 0.5) -> Tensor:
+def contrastive_loss(
+    embedding: Tensor, dropout: float = 0.1, temperature: float = 0.5, valid: Tensor | None = None
+) -> Tensor:
     """InfoNCE of two independent dropout views of the embeddings `[B, C]`."""
-    return info_nce(F.dropout(embedding, dropout), F.dropout(embedding, dropout), temperature)
+    return info_nce(F.dropout(embedding, dropout), F.dropout(embedding, dropout), temperature, valid)
+
+
+def classification_loss(
+    logits: Tensor,
+    targets: Tensor,
+    class_weights: Tensor | None = None,
+    smoothing: float = 0.0,
+    valid: Tensor | None = None,
+) -> Tensor:
+    """Cross-entropy of `logits [B, classes]`, a weighted mean over the rows that are `valid [B]`, or all."""
+    if valid is None:
+        return F.cross_entropy(logits, targets, weight=class_weights, label_smoothing=smoothing)
+    each = F.cross_entropy(logits, targets, weight=class_weights, label_smoothing=smoothing, reduction="none")
+    share = torch.ones_like(each) if class_weights is None else class_weights[targets]
+    return each.where(valid, 0.0).sum() / share.where(valid, 0.0).sum()

@@ -7,12 +7,19 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from chronospike.nn.aggregate import Aggregator, AttentiveAggregator, MeanAggregator, SumAggregator
+from chronospike.nn.aggregate import (
+    Aggregator,
+    AttentiveAggregator,
+    MeanAggregator,
+    SumAggregator,
+    aggregate_tree,
+)
+from chronospike.nn.fused import Kernels
 from chronospike.nn.lif import AdaptiveLIF, ResetGradient
+from chronospike.nn.rows import TreeRows
 from chronospike.nn.temporal import LastStep, LSTMOverSteps, MeanOverSteps, TemporalTransformer
 
 
@@ -54,10 +61,16 @@ class Record:
 
 
 class ChronoSpike(nn.Module):
-    """Classifies and embeds nodes from their sampled neighbourhoods at T steps."""
+    """Classifies and embeds nodes from their sampled neighbourhoods at T steps.
+
+    Attributes:
+        kernels: `"auto"` takes the fused kernels where there are any, `"plain"` never does. The meaning is the same.
+            `"shapes"` computes nothing (see `Kernels`).
+    """
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
+        self.kernels: Kernels = "auto"
         self.architecture = a = architecture
         widths = (a.inputs, *a.hidden)
         self.aggregators = nn.ModuleList(_aggregator(a, *pair) for pair in pairwise(widths))
@@ -67,37 +80,37 @@ class ChronoSpike(nn.Module):
         self.readout = nn.Sequential(_linear(width, width), nn.Tanh(), _linear(width, width))
         self.classifier = _linear(width, a.classes)
 
-    def forward(self, hops: Sequence[Tensor], record: Record | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, inputs: TreeRows | Sequence[Tensor], record: Record | None = None) -> tuple[Tensor, Tensor]:
         """Logits `[B, classes]` and embeddings z `[B, C]`.
 
         Args:
-            hops: features of the sampled trees, hop by hop: `[T, B, D]`, `[T, B S1, D]`, `[T, B S1 S2, D]` …
-                The neighbours of position i of a hop are positions i S … (i + 1) S - 1 of the next.
+            inputs: features of the sampled trees, or a list of them hop by hop: `[T, B, D]`, `[T, B S1, D]` …
             record: filled with what happened inside, if given.
         """
-        spikes = self.spike_sequence(hops, record)
+        spikes = self.spike_sequence(inputs, record)
         z = self.readout(self._over_time(spikes, record))
         return self.classifier(z), z
 
-    def spike_sequence(self, hops: Sequence[Tensor], record: Record | None = None) -> Tensor:
+    def spike_sequence(self, inputs: TreeRows | Sequence[Tensor], record: Record | None = None) -> Tensor:
         """Layer by layer, every step at once: the roots' last spikes `[T, B, C]` (sections 4.2 and 4.3)."""
-        if len(hops) != len(self.aggregators) + 1:
-            raise ValueError(f"{len(self.aggregators)} layers need {len(self.aggregators) + 1} hops, not {len(hops)}")
-        x = list(hops)
+        x = inputs if isinstance(inputs, TreeRows) else TreeRows.of(inputs)
+        if len(x.sizes) != len(self.aggregators) + 1:
+            raise ValueError(
+                f"{len(self.aggregators)} layers need {len(self.aggregators) + 1} hops, not {len(x.sizes)}"
+            )
         for layer, (aggregate, neuron) in enumerate(zip(self.aggregators, self.neurons, strict=True)):
-            sizes = [hop.shape[1] for hop in x[:-1]]
-            pairs = [(own, near.unflatten(1, (own.shape[1], -1))) for own, near in pairwise(x)]
-            currents = [aggregate(own, near) for own, near in pairs]
-            spikes, membranes = neuron(torch.cat(currents, dim=1))
+            assert isinstance(aggregate, Aggregator)
+            currents = aggregate_tree(aggregate, x, self.kernels)
+            is_last = layer + 1 == len(self.neurons)
+            dropout = self.architecture.dropout if self.training and not is_last else 0.0
+            spikes, membranes = neuron(currents, dropout, self.kernels, record is not None)
             if record is not None:
-                record.spikes.append(spikes)
+                record.spikes.append((spikes > 0).to(spikes.dtype) if dropout else spikes)
                 record.membranes.append(membranes)
                 if isinstance(aggregate, AttentiveAggregator):
-                    record.neighbour_attention.append(aggregate.weights(*pairs[0]))
-            if layer + 1 < len(self.neurons):
-                spikes = F.dropout(spikes, self.architecture.dropout, self.training)
-            x = list(spikes.split(sizes, dim=1))
-        return x[0]
+                    record.neighbour_attention.append(aggregate.root_weights(x))
+            x = TreeRows(spikes, x.sizes[:-1])
+        return x.values
 
     def _over_time(self, spikes: Tensor, record: Record | None) -> Tensor:
         """One vector per root, `[B, C]` (section 4.4)."""
@@ -115,8 +128,11 @@ class ChronoSpike(nn.Module):
 class ReLUNeuron(nn.Module):
     """No spikes and no memory: the ablation "w/o SNN (ReLU)"."""
 
-    def forward(self, h: Tensor) -> tuple[Tensor, Tensor]:
-        return F.relu(h), h.detach()
+    def forward(
+        self, h: Tensor, dropout: float = 0.0, kernels: Kernels = "auto", wants_membranes: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        del kernels, wants_membranes
+        return F.dropout(F.relu(h), dropout), h.detach()
 
 
 def _linear(inputs: int, outputs: int) -> nn.Linear:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib.util import find_spec
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from chronospike import rng
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError
 from chronospike.sampling.numba_backend import NumbaBackend
@@ -16,7 +18,7 @@ from chronospike.sampling.settings import SamplingSettings, as_fanouts, check_na
 from chronospike.sampling.torch_backend import TorchBackend
 from chronospike.sampling.tree import NeighbourTree
 
-BACKENDS = ("auto", "torch", "numba")
+BACKENDS = ("auto", "torch", "numba", "triton")
 
 
 class Backend(Protocol):
@@ -46,7 +48,8 @@ class HybridSampler:
         replace: draw with replacement.
         seed: of all draws.
         device: where the trees are wanted; the torch backend keeps the graph there too.
-        backend: `"numba"` or `"torch"`; `"auto"` takes numba for the CPU and torch for anything else.
+        backend: `"numba"`, `"triton"` or `"torch"`; `"auto"` takes numba for the CPU, and for a GPU Triton where it is
+            installed.
         threads: for numba; by default all CPUs of this process.
     """
 
@@ -69,10 +72,9 @@ class HybridSampler:
             raise InputError(f"threads {threads} is below 1")
         self.graph = graph
         self.device = _as_device(device)
-        self.backend = backend if backend != "auto" else "numba" if self.device.type == "cpu" else "torch"
-        self._backend: Backend = (
-            NumbaBackend(graph, threads) if self.backend == "numba" else TorchBackend(graph, self.device)
-        )
+        self.backend = backend if backend != "auto" else _best_backend(self.device)
+        self._backend = _make_backend(self.backend, graph, self.device, threads)
+        self._steps: dict[tuple[int, ...], torch.Tensor] = {}
 
     def sample(
         self, roots: ArrayLike | torch.Tensor, epoch: int = 0, steps: Iterable[int] | None = None
@@ -84,12 +86,47 @@ class HybridSampler:
         nodes = self._backend.sample(self.settings, self.settings.key(epoch), root, step)
         return NeighbourTree(nodes.to(self.device), self.settings.fanouts, tuple(step.tolist()))
 
+    def sample_tensors(self, key: torch.Tensor, roots: torch.Tensor, steps: tuple[int, ...]) -> NeighbourTree:
+        """The tree of `roots [B]` for an epoch's `key [1]`, both int64 on the device and not checked.
+
+        For a captured GPU step: once `steps` have been seen, nothing is copied to the device and nothing waits. Only
+        the Triton backend can do it.
+        """
+        if not hasattr(self._backend, "sample_tensors"):
+            raise InputError(f"the {self.backend} backend does not sample from tensors: use backend='triton'")
+        if steps not in self._steps:
+            self._steps[steps] = torch.tensor(steps, dtype=torch.int64, device=self.device)
+        nodes = self._backend.sample_tensors(self.settings, key, roots, self._steps[steps])
+        return NeighbourTree(nodes, self.settings.fanouts, steps)
+
+    def epoch_key(self, epoch: int) -> int:
+        """What `sample_tensors` takes for an epoch, as int64."""
+        return rng.signed(self.settings.key(epoch))
+
     def __repr__(self) -> str:
         s = self.settings
         return (
             f"HybridSampler(fanouts={s.fanouts}, p={s.p}, history={s.history!r}, mix={s.mix!r}, replace={s.replace}, "
             f"seed={s.seed}, device={str(self.device)!r}, backend={self.backend!r})"
         )
+
+
+def _best_backend(device: torch.device) -> str:
+    if device.type == "cpu":
+        return "numba"
+    return "triton" if find_spec("triton") is not None else "torch"
+
+
+def _make_backend(name: str, graph: DynamicGraph, device: torch.device, threads: int | None) -> Backend:
+    if name == "numba":
+        return NumbaBackend(graph, threads)
+    if name == "torch":
+        return TorchBackend(graph, device)
+    if find_spec("triton") is None:
+        raise InputError("backend 'triton' needs Triton: pip install triton, or use backend 'torch'")
+    from chronospike.sampling.triton_backend import TritonBackend
+
+    return TritonBackend(graph, device)
 
 
 def _as_device(device: torch.device | str) -> torch.device:

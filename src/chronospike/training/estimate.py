@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,9 +28,10 @@ from chronospike.data.graph import DynamicGraph
 from chronospike.data.splits import make_split
 from chronospike.nn.losses import contrastive_loss
 from chronospike.nn.model import ChronoSpike, Record
+from chronospike.nn.rows import TreeRows
 from chronospike.sampling.batches import num_batches
 from chronospike.sampling.tree import widths
-from chronospike.training.inference import LANE
+from chronospike.training.inference import GPU_LANE, LANE
 from chronospike.training.inputs import RESIDENT_BYTES
 from chronospike.training.problem import batch_size, new_model
 
@@ -74,7 +74,8 @@ def estimate(graph: DynamicGraph, settings: Settings, features: int) -> dict[str
     weights = _COPIES_OF_WEIGHTS * sum(4 * parameter.numel() for parameter in model.parameters())
 
     single = activation_bytes(model, s, steps, batch)
-    half = activation_bytes(model, s, steps, batch, half=True) if s.precision == "half" else single
+    on_gpu = gpu_activation_bytes(model, s, steps, batch)
+    itemsize = 4 if s.precision == "single" else 2
     one_step = graph.features is not None and graph.features.ndim == 2
     block = graph.num_nodes * features
     values = block if one_step else graph.num_steps * block
@@ -94,7 +95,7 @@ def estimate(graph: DynamicGraph, settings: Settings, features: int) -> dict[str
         "steps": steps,
         "tree_nodes": batch * sum(widths(s.fanouts)),
         "peak_cpu_bytes": needed + mapped,
-        "peak_gpu_bytes": _GPU_BASE + values * (2 if s.precision == "half" else 4) + graph_bytes + weights + half,
+        "peak_gpu_bytes": _GPU_BASE + values * itemsize + graph_bytes + weights + on_gpu,
         "base_bytes": base,
         "features_bytes": table,
         "activation_bytes": single,
@@ -104,15 +105,26 @@ def estimate(graph: DynamicGraph, settings: Settings, features: int) -> dict[str
     }
 
 
-def activation_bytes(model: ChronoSpike, settings: Settings, steps: int, batch: int, half: bool = False) -> int:
+def activation_bytes(model: ChronoSpike, settings: Settings, steps: int, batch: int, lane: int = LANE) -> int:
     """Most bytes alive at once in tensors: inputs, activations and gradients of a batch, or of a lane at inference.
 
     The global generator is left as it was.
     """
     with torch.random.fork_rng(devices=[]):
-        learn = [live_trace(partial(_learn, model, settings, steps, roots, half)) for roots in _PROBES]
-        infer = [live_trace(partial(_infer, model, settings, steps, roots, half)) for roots in _PROBES]
-    return max(peak_at(batch, _PROBES, learn), peak_at(LANE, _PROBES, infer))
+        learn = [live_trace(partial(_learn, model, settings, steps, roots)) for roots in _PROBES]
+        infer = [live_trace(partial(_infer, model, settings, steps, roots)) for roots in _PROBES]
+    return max(peak_at(batch, _PROBES, learn), peak_at(lane, _PROBES, infer))
+
+
+def gpu_activation_bytes(model: ChronoSpike, settings: Settings, steps: int, batch: int) -> int:
+    """The same on a GPU, with the memory that its kernels take."""
+    if settings.kernels == "plain":
+        return activation_bytes(model, settings, steps, batch, GPU_LANE)
+    before, model.kernels = model.kernels, "shapes"
+    try:
+        return activation_bytes(model, settings, steps, batch, GPU_LANE)
+    finally:
+        model.kernels = before
 
 
 def live_trace(work: Callable[[], object]) -> list[int]:
@@ -173,14 +185,12 @@ class _LiveBytes(TorchDispatchMode):
         self._live -= size
 
 
-def _learn(model: ChronoSpike, s: Settings, steps: int, roots: int, half: bool) -> None:
+def _learn(model: ChronoSpike, s: Settings, steps: int, roots: int) -> None:
     """What the training loop does with a batch, up to the gradients."""
     model.train()
     # New gradients in every pass, as after the optimiser's step.
     model.zero_grad(set_to_none=True)
-    with _autocast(half):
-        logits, z = model(_hops(model, s, steps, roots))
-    logits, z = logits.float(), z.float()
+    logits, z = model(_rows(model, s, steps, roots))
     loss = F.cross_entropy(logits, torch.zeros(roots, dtype=torch.long))
     if s.contrastive > 0:
         loss = loss + s.contrastive * contrastive_loss(z, s.view_dropout, s.temperature)
@@ -188,20 +198,19 @@ def _learn(model: ChronoSpike, s: Settings, steps: int, roots: int, half: bool) 
 
 
 @torch.no_grad()
-def _infer(model: ChronoSpike, s: Settings, steps: int, roots: int, half: bool) -> None:
-    """A lane with everything recorded, which is how firing rates are taken."""
+def _infer(model: ChronoSpike, s: Settings, steps: int, roots: int) -> None:
+    """A lane; on the CPU with everything recorded, which is how firing rates are taken."""
     model.eval()
-    with _autocast(half):
-        model(_hops(model, s, steps, roots), Record())
+    model(_rows(model, s, steps, roots), None if model.kernels == "shapes" else Record())
 
 
-def _hops(model: ChronoSpike, s: Settings, steps: int, roots: int) -> list[Tensor]:
-    sizes = [roots * width for width in widths(s.fanouts)]
-    return list(torch.zeros(steps, sum(sizes), model.architecture.inputs).split(sizes, dim=1))
-
-
-def _autocast(half: bool) -> AbstractContextManager[Any]:
-    return torch.autocast("cpu", dtype=torch.bfloat16) if half else nullcontext()
+def _rows(model: ChronoSpike, s: Settings, steps: int, roots: int) -> TreeRows:
+    sizes = tuple(roots * width for width in widths(s.fanouts))
+    inputs = model.architecture.inputs
+    if model.kernels == "shapes" and not s.label_inputs:
+        nodes = torch.zeros(steps, sum(sizes), dtype=torch.int32)
+        return TreeRows(torch.zeros(1, 1, inputs), sizes, nodes, torch.zeros(steps, dtype=torch.int64))
+    return TreeRows(torch.zeros(steps, sum(sizes), inputs), sizes)
 
 
 def _evaluation_bytes(graph: DynamicGraph) -> int:

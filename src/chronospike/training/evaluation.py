@@ -61,7 +61,7 @@ def firing_rates(model: ChronoSpike, problem: Problem, nodes: Nodes) -> list[lis
     some = nodes[np.linspace(0, len(nodes) - 1, min(LANE, len(nodes))).astype(int)]
     record = Record()
     model.eval()
-    model(problem.hops(some, 0), record)
+    model(problem.rows(some, 0), record)
     return [spikes.mean(dim=(1, 2)).tolist() for spikes in record.spikes]
 
 

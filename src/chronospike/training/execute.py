@@ -123,6 +123,7 @@ def load_run(graph: DynamicGraph, run: RunFolder, device: torch.device) -> tuple
             f"{run.weights} takes {model.architecture.inputs} inputs per node, and the settings and the graph, with "
             f"{graph.num_features} features, describe another network. Use the graph and features of the training"
         )
+    model.kernels = settings.kernels
     return model.to(device), make_problem(graph, settings, device)
 
 

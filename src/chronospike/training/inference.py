@@ -6,7 +6,8 @@ network always sees lanes of one fixed size, the last one padded, and each node'
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from chronospike.nn.model import ChronoSpike
 from chronospike.training.problem import Problem
 
 LANE = 256
+# A GPU is not filled by fewer.
+GPU_LANE = 2048
 # Trees drawn for inference are numbered from here, far above any epoch of training.
 _FIRST_SAMPLE = 2**40
 
@@ -36,24 +39,31 @@ def infer(
     was_training = model.training
     model.eval()
     width = model.architecture.hidden[-1]
-    probabilities = torch.zeros(len(nodes), model.architecture.classes)
-    embeddings = torch.zeros(len(nodes), width)
-    for start in range(0, len(nodes), LANE):
-        lane = nodes[start : start + LANE]
-        padded = np.pad(lane, (0, LANE - len(lane)), mode="edge")
+    lane_size = LANE if problem.device.type == "cpu" else GPU_LANE
+    probabilities = torch.zeros(len(nodes), model.architecture.classes, device=problem.device)
+    embeddings = torch.zeros(len(nodes), width, device=problem.device)
+    for start in range(0, len(nodes), lane_size):
+        lane = nodes[start : start + lane_size]
+        padded = np.pad(lane, (0, lane_size - len(lane)), mode="edge")
         for sample in range(settings.samples):
-            with autocast(problem):
-                logits, z = model(problem.hops(padded, _FIRST_SAMPLE + sample))
+            with product_precision(problem):
+                logits, z = model(problem.rows(padded, _FIRST_SAMPLE + sample))
             rows = slice(start, start + len(lane))
-            probabilities[rows] += logits[: len(lane)].float().softmax(dim=-1).cpu() / settings.samples
-            embeddings[rows] += z[: len(lane)].float().cpu() / settings.samples
+            probabilities[rows] += logits[: len(lane)].float().softmax(dim=-1) / settings.samples
+            embeddings[rows] += z[: len(lane)].float() / settings.samples
         if on_nodes is not None:
             on_nodes(start + len(lane), len(nodes))
     model.train(was_training)
-    return probabilities, embeddings
+    return probabilities.cpu(), embeddings.cpu()
 
 
-def autocast(problem: Problem) -> torch.autocast:
-    """Half precision on a GPU where the settings ask for it; the neurons compute in single precision regardless."""
-    half = problem.settings.precision == "half" and problem.device.type == "cuda"
-    return torch.autocast(problem.device.type, dtype=torch.bfloat16, enabled=half)
+@contextmanager
+def product_precision(problem: Problem) -> Iterator[None]:
+    """On a GPU with `precision: half`, products of half-precision operands; sums and neurons are single regardless."""
+    before = torch.get_float32_matmul_precision()
+    if problem.device.type == "cuda":
+        torch.set_float32_matmul_precision("high" if problem.half else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

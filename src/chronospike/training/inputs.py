@@ -11,6 +11,7 @@ from torch import Tensor
 
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.preprocess import apply, block_statistics
+from chronospike.nn.rows import TreeRows
 from chronospike.rng import derive, derive_torch, signed, threshold
 from chronospike.sampling.tree import NeighbourTree
 
@@ -19,7 +20,7 @@ RESIDENT_BYTES = 6 * 1024**3
 
 
 class TreeInputs:
-    """Gathers the features `[T, M, D]` of a tree, hop by hop.
+    """The features `[T, M, D]` of a tree.
 
     Each step is standardised over its whole node × feature block.
 
@@ -38,30 +39,33 @@ class TreeInputs:
         self._blocks = graph.features[None] if self.static else graph.features
         self._mean, self._std = block_statistics(self._blocks)
         self._table: Tensor | None = None
+        self._block_numbers: dict[tuple[int, ...], Tensor] = {}
         if self._blocks.size * dtype.itemsize <= RESIDENT_BYTES or device.type == "cuda":
             self._table = torch.empty(self._blocks.shape, dtype=dtype, device=device)
             for step, block in enumerate(self._blocks):
                 rows = apply(block, float(self._mean[step]), float(self._std[step]))
                 self._table[step].copy_(torch.from_numpy(rows))
 
-    def gather(self, tree: NeighbourTree) -> list[Tensor]:
-        """Features of each hop, `[T, B, D]`, `[T, B S1, D]` …, views of one tensor."""
-        rows = self._rows(tree)
-        return [rows.narrow(1, start, count) for start, count in _spans(tree)]
+    @property
+    def resident(self) -> bool:
+        """Whether the features are in the device's memory."""
+        return self._table is not None
 
-    def _rows(self, tree: NeighbourTree) -> Tensor:
-        steps = [0] * len(tree.steps) if self.static else list(tree.steps)
+    def rows(self, tree: NeighbourTree) -> TreeRows:
+        """The features of a tree: by reference where they are in memory, else read from disk."""
+        sizes = tuple(tree.hop(hop).shape[1] for hop in range(tree.num_hops + 1))
+        steps = (0,) * len(tree.steps) if self.static else tree.steps
         if self._table is None:
-            return self._rows_from_disk(tree, steps)
-        if self.device.type == "cuda":
-            offset = torch.tensor(steps, device=self.device).unsqueeze(1) * self._table.shape[1]
-            return self._table.flatten(0, 1)[tree.nodes.long() + offset].float()
-        rows = torch.empty((*tree.nodes.shape, self.width), dtype=self._table.dtype)
-        for i, step in enumerate(steps):
-            torch.index_select(self._table[step], 0, tree.nodes[i], out=rows[i])
-        return rows.float()
+            return TreeRows(self._rows_from_disk(tree, steps), sizes)
+        return TreeRows(self._table, sizes, tree.nodes, self._blocks_of(steps))
 
-    def _rows_from_disk(self, tree: NeighbourTree, steps: list[int]) -> Tensor:
+    def _blocks_of(self, steps: tuple[int, ...]) -> Tensor:
+        # The same steps come with every batch; on a GPU a copy each time would wait for it.
+        if steps not in self._block_numbers:
+            self._block_numbers[steps] = torch.tensor(steps, device=self.device)
+        return self._block_numbers[steps]
+
+    def _rows_from_disk(self, tree: NeighbourTree, steps: tuple[int, ...]) -> Tensor:
         rows = np.empty((*tree.nodes.shape, self.width), dtype=np.float32)
         nodes = tree.nodes.cpu().numpy()
         for i, step in enumerate(steps):
@@ -90,28 +94,24 @@ class LabelInputs:
 
     def channels(self, tree: NeighbourTree, epoch: int | None) -> list[Tensor]:
         """`[T, n, C]` for each hop. `epoch` is None at inference, where only a root's own label is hidden."""
+        key = None if epoch is None else torch.tensor([self.epoch_key(epoch)], device=self._known.device)
+        return self.channels_for(tree, key)
+
+    def epoch_key(self, epoch: int) -> int:
+        """Decides which labels are hidden in an epoch; as int64."""
+        return signed(derive(derive(self.seed, 0x1ABE1), epoch))
+
+    def channels_for(self, tree: NeighbourTree, key: Tensor | None) -> list[Tensor]:
+        """The same for an epoch's key `[1]` on the device."""
         known = self._known
         roots = tree.hop(0)[0].long()
-        if epoch is not None:
-            key = derive(derive(self.seed, 0x1ABE1), epoch)
-            nodes = torch.arange(len(known), device=known.device)
-            word = derive_torch(torch.tensor(signed(key), device=known.device), nodes)
+        if key is not None:
+            word = derive_torch(key, torch.arange(len(known), device=known.device))
             hidden = (word & (2**32 - 1)) < self.mask
-            hidden[roots] = True
-            known = torch.where(hidden, self.classes, known)
+            known = known.masked_fill(hidden.index_fill(0, roots, True), self.classes)
         result = []
         for hop in range(tree.num_hops + 1):
             nodes = tree.hop(hop).long()
             own = roots.repeat_interleave(nodes.shape[1] // len(roots))
-            result.append(self._one_hot[torch.where(nodes == own, self.classes, known[nodes])])
+            result.append(self._one_hot[known[nodes].masked_fill(nodes == own, self.classes)])
         return result
-
-
-def _spans(tree: NeighbourTree) -> list[tuple[int, int]]:
-    """(first column, columns) of each hop."""
-    spans, start = [], 0
-    for hop in range(tree.num_hops + 1):
-        count = tree.hop(hop).shape[1]
-        spans.append((start, count))
-        start += count
-    return spans

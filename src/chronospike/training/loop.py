@@ -15,18 +15,20 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from chronospike.config import Settings
 from chronospike.errors import ChronoSpikeError
 from chronospike.nn.lif import AdaptiveLIF
-from chronospike.nn.losses import contrastive_loss
 from chronospike.nn.model import ChronoSpike
 from chronospike.rng import derive
 from chronospike.sampling.batches import batches, num_batches
-from chronospike.training.inference import autocast, infer
+from chronospike.training.inference import infer
 from chronospike.training.metrics import Scores, score_predictions
 from chronospike.training.problem import Problem, batch_size
+from chronospike.training.step import CapturedStep, Part, PlainStep
+
+# Seconds between two readings of the running loss.
+_REFRESH = 0.1
 
 
 class TrainingFailure(ChronoSpikeError):
@@ -80,13 +82,19 @@ class Trainer:
         self.problem = problem
         self.settings = s
         self.state = State()
-        self.optimiser = torch.optim.AdamW(model.parameters(), lr=s.learning_rate, weight_decay=s.weight_decay)
+        self.optimiser = _optimiser(self.model, s, problem.device)
         # What is validated and kept: the model itself, or the running mean of its weights.
         self.judged = copy.deepcopy(self.model) if s.weight_average > 0 else self.model
         self.best = {name: value.detach().clone() for name, value in model.state_dict().items()}
         self.class_weights = _class_weights(problem) if s.class_weights == "balanced" else None
         self.batch_size = batch_size(s, len(problem.split.train))
         self.batches = num_batches(len(problem.split.train), self.batch_size)
+        part = Part(self.model, problem, self.optimiser, self.class_weights)
+        self.step: PlainStep | CapturedStep = (
+            CapturedStep(part, self.batch_size, self._failure)
+            if CapturedStep.fits(problem)
+            else PlainStep(part, self.batches, self._failure)
+        )
 
     def epochs(self, watcher: Watcher | None = None) -> Iterator[EpochReport]:
         """Train epoch by epoch until the settings say stop; the caller may checkpoint after each."""
@@ -114,13 +122,21 @@ class Trainer:
         self.model.train()
         totals = torch.zeros(3, device=self.problem.device)
         nodes = 0
+        shown, mean = 0.0, math.nan
         for number, roots in enumerate(batches(self.problem.split.train, self.batch_size, s.seed, epoch)):
             self._set_learning_rate(epoch + number / self.batches)
-            losses = self._batch(roots, epoch, number)
-            totals += losses.detach() * len(roots)
+            torch.manual_seed(derive(derive(derive(s.seed, 0xD06), epoch), number) % 2**63)
+            losses, has_changed = self.step.run(roots, epoch, number)
+            totals += losses * len(roots)
             nodes += len(roots)
+            if has_changed:
+                self._update_average()
             if watcher.on_batch is not None:
-                watcher.on_batch(epoch, number + 1, self.batches, float(totals[0]) / nodes)
+                # Reading the loss waits for the GPU, so it is read no more often than anyone can see.
+                if time.perf_counter() - shown > _REFRESH:
+                    mean, shown = float(totals[0]) / nodes, time.perf_counter()
+                watcher.on_batch(epoch, number + 1, self.batches, mean)
+        self.step.finish()
         seconds = time.perf_counter() - begin
         validation = self.validate()
         better = validation.macro_f1 > self.state.best_score
@@ -137,7 +153,7 @@ class Trainer:
             contrastive_loss=contrastive,
             validation_macro_f1=validation.macro_f1,
             validation_micro_f1=validation.micro_f1,
-            learning_rate=self.optimiser.param_groups[0]["lr"],
+            learning_rate=float(self.optimiser.param_groups[0]["lr"]),
             seconds=seconds,
             best=better,
         )
@@ -145,40 +161,13 @@ class Trainer:
         self.state.epoch = epoch + 1
         return report
 
-    def _batch(self, roots: Any, epoch: int, number: int) -> Tensor:
-        """One batch: losses (total, classification, contrastive) after the gradients are in."""
-        s = self.settings
-        torch.manual_seed(derive(derive(derive(s.seed, 0xD06), epoch), number) % 2**63)
-        with autocast(self.problem):
-            logits, z = self.model(self.problem.hops(roots, epoch, training_epoch=epoch))
-        logits, z = logits.float(), z.float()
-        classification = F.cross_entropy(
-            logits, self.problem.targets(roots), weight=self.class_weights, label_smoothing=s.label_smoothing
-        )
-        contrastive = logits.new_zeros(())
-        if s.contrastive > 0:
-            contrastive = contrastive_loss(z, s.view_dropout, s.temperature)
-        loss = classification + s.contrastive * contrastive
-        if not torch.isfinite(loss):
-            raise self._failure("loss", epoch, number)
-        (loss / s.accumulate).backward()
-        if (number + 1) % s.accumulate == 0 or number + 1 == self.batches:
-            norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), s.clip or math.inf)
-            if not torch.isfinite(norm):
-                raise self._failure("gradient", epoch, number)
-            self.optimiser.step()
-            self.optimiser.zero_grad(set_to_none=True)
-            self._update_average()
-        return torch.stack([loss, classification, contrastive])
-
     @torch.no_grad()
     def _update_average(self) -> None:
         if self.judged is not self.model:
             # The first steps count fully, so that the mean is not held back by the initial weights.
             self.state.updates += 1
             keep = min(self.settings.weight_average, self.state.updates / (self.state.updates + 10))
-            for mean, value in zip(self.judged.parameters(), self.model.parameters(), strict=True):
-                mean.lerp_(value, 1 - keep)
+            torch._foreach_lerp_(list(self.judged.parameters()), list(self.model.parameters()), 1 - keep)
 
     def validate(self) -> Scores:
         """Scores on the validation nodes with the current weights, or with their running mean."""
@@ -193,11 +182,15 @@ class Trainer:
         s = self.settings
         factor = 0.5 * (1 + math.cos(math.pi * progress / s.epochs)) if s.schedule == "cosine" else 1.0
         for group in self.optimiser.param_groups:
-            group["lr"] = s.learning_rate * factor
+            # A captured step reads the rate from a tensor, which must stay the same one.
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(s.learning_rate * factor)
+            else:
+                group["lr"] = s.learning_rate * factor
 
-    def _failure(self, what: str, epoch: int, batch: int) -> TrainingFailure:
+    def _failure(self, what: str, batch: int) -> TrainingFailure:
         return TrainingFailure(
-            f"the {what} is not finite at epoch {epoch}, batch {batch}; {neuron_state(self.model)}. "
+            f"the {what} is not finite at epoch {self.state.epoch}, batch {batch}; {neuron_state(self.model)}. "
             "The last good checkpoint is kept. Lower learning_rate, or use neuron_form=softplus and clip=1.0"
         )
 
@@ -211,6 +204,12 @@ def neuron_state(model: ChronoSpike) -> str:
             ranges = ", ".join(f"{name} {v.min().item():.3g}..{v.max().item():.3g}" for name, v in values.items())
             parts.append(f"layer {number + 1}: {ranges}")
     return "; ".join(parts) or "no spiking neurons"
+
+
+def _optimiser(model: ChronoSpike, s: Settings, device: torch.device) -> torch.optim.AdamW:
+    on_gpu = device.type == "cuda"
+    rate: Any = torch.tensor(s.learning_rate, device=device) if on_gpu else s.learning_rate
+    return torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=s.weight_decay, fused=True, capturable=on_gpu)
 
 
 def _class_weights(problem: Problem) -> Tensor:

@@ -13,8 +13,10 @@ from chronospike.config import Settings
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.splits import Split, make_split
 from chronospike.nn.model import Architecture, ChronoSpike
+from chronospike.nn.rows import TreeRows
 from chronospike.rng import derive
 from chronospike.sampling.hybrid import HybridSampler
+from chronospike.sampling.tree import NeighbourTree
 from chronospike.training.inputs import LabelInputs, TreeInputs
 
 
@@ -49,7 +51,9 @@ def new_model(settings: Settings, inputs: int, classes: int) -> ChronoSpike:
     """A network with the seed's initial weights; the global generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(settings.seed, 0x1417) % 2**63)
-        return ChronoSpike(architecture(settings, inputs, classes))
+        model = ChronoSpike(architecture(settings, inputs, classes))
+    model.kernels = settings.kernels
+    return model
 
 
 @dataclass
@@ -58,6 +62,7 @@ class Problem:
 
     Attributes:
         steps: the steps that the network sees, in order; fewer for `static` and for an embedding as of a step.
+        half: whether features are held, and products taken, in half precision.
     """
 
     graph: DynamicGraph
@@ -68,21 +73,36 @@ class Problem:
     labels: LabelInputs | None
     device: torch.device
     steps: tuple[int, ...]
+    half: bool = False
 
-    def hops(self, roots: NDArray[np.integer], sample: int, training_epoch: int | None = None) -> list[Tensor]:
+    def rows(self, roots: NDArray[np.integer], sample: int, training_epoch: int | None = None) -> TreeRows:
         """What the network reads for `roots`: the trees number `sample`, with labels as allowed."""
         tree = self.sampler.sample(roots, epoch=sample, steps=self.steps)
-        hops = self.inputs.gather(tree)
-        if self.labels is None:
-            return hops
-        channels = self.labels.channels(tree, training_epoch)
-        return [torch.cat(pair, dim=-1) for pair in zip(hops, channels, strict=True)]
+        channels = self.labels.channels(tree, training_epoch) if self.labels is not None else None
+        return self._with_labels(tree, channels)
+
+    def rows_from_tensors(self, roots: Tensor, tree_key: Tensor, label_key: Tensor | None) -> TreeRows:
+        """The same from tensors on the device (see `HybridSampler.sample_tensors`): nothing waits."""
+        tree = self.sampler.sample_tensors(tree_key, roots, self.steps)
+        channels = self.labels.channels_for(tree, label_key) if self.labels is not None else None
+        return self._with_labels(tree, channels)
+
+    def _with_labels(self, tree: NeighbourTree, channels: list[Tensor] | None) -> TreeRows:
+        rows = self.inputs.rows(tree)
+        if channels is None:
+            return rows
+        return TreeRows(torch.cat([rows.dense(), torch.cat(channels, dim=1)], dim=-1), rows.sizes)
 
     def targets(self, nodes: NDArray[np.integer]) -> Tensor:
         """Class indices of `nodes`, on the device."""
         assert self.graph.labels is not None
         # A copy: labels may be mapped read-only from disk, and torch shares the memory it is given.
         return torch.from_numpy(np.array(self.graph.labels[nodes])).to(self.device)
+
+
+def takes_half(settings: Settings, device: torch.device) -> bool:
+    """Half precision is for GPUs, and there the default."""
+    return settings.precision != "single" and device.type == "cuda"
 
 
 def split_for(graph: DynamicGraph, settings: Settings) -> Split:
@@ -104,7 +124,7 @@ def make_problem(
     split = split or split_for(graph, s)
     end = graph.num_steps - 1 if last_step is None else last_step
     sampler = HybridSampler(graph, s.fanouts, s.p, s.history, s.mix, s.replace, s.seed, device)
-    half = s.precision == "half" and device.type == "cuda"
+    half = takes_half(s, device)
     labels = None
     if s.label_inputs:
         assert graph.labels is not None
@@ -119,4 +139,5 @@ def make_problem(
         labels=labels,
         device=device,
         steps=(end,) if s.static else tuple(range(end + 1)),
+        half=half,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from chronospike.nn.dropout import keep_mask, new_key, scale
 from chronospike.nn.lif import Implementation, LIFParameters, ResetGradient, lif_sequence
 
 pytest.importorskip("triton")
@@ -50,3 +51,23 @@ def test_no_rows_give_no_spikes() -> None:
     one = torch.ones(4, device=DEVICE)
     spikes, _ = lif_sequence(torch.zeros(3, 0, 4, device=DEVICE), LIFParameters(one, one, one), implementation="triton")
     assert spikes.shape == (3, 0, 4)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 7), (6, 4, 32)])
+def test_dropout_is_the_mask_of_its_twin_in_values_and_gradients(shape: tuple[int, ...]) -> None:
+    channels = shape[-1]
+    torch.manual_seed(3)
+    h = (2 * torch.randn(shape)).to(DEVICE).requires_grad_()
+    tau, threshold, alpha = ((0.6 + torch.rand(channels)).to(DEVICE).requires_grad_() for _ in range(3))
+    neurons, wanted = LIFParameters(tau, threshold, alpha), [h, tau, threshold, alpha]
+    weights = torch.randn(shape).to(DEVICE)
+    torch.manual_seed(11)
+    key = new_key(torch.device(DEVICE))
+    torch.manual_seed(11)
+    spikes, _ = lif_sequence(h, neurons, dropout=0.3, implementation="triton")
+    ours = torch.autograd.grad((weights * spikes).sum(), wanted)
+    plain, _ = lif_sequence(h, neurons, implementation="fused")
+    dropped = plain * keep_mask(key, shape, 0.3) * scale(0.3)
+    assert torch.equal(spikes, dropped)
+    for one, other in zip(ours, torch.autograd.grad((weights * dropped).sum(), wanted), strict=True):
+        torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-4)

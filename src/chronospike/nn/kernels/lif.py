@@ -1,8 +1,8 @@
 """The LIF sequence as one Triton kernel forward and one backward, the loop over the steps inside.
 
 The equations are those of `chronospike.nn.lif`, whose `_FusedLIF` is the twin. Each lane follows one neuron through
-all steps with its membrane in a register; the parameter gradients are summed over the steps in the lane, and over
-the rows afterwards, in a fixed order, so that the result does not change from run to run.
+all steps with its membrane in a register; the parameter gradients are summed over the steps in the lane, over the rows
+of a program, and over the programs afterwards, in a fixed order, so that the result is the same in every run.
 
 Import this module only where Triton is installed. With TRITON_INTERPRET=1 it runs on the CPU, for tests.
 """
@@ -17,50 +17,84 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from chronospike.nn.dropout import limit, new_key, scale
+
 _BLOCK = 512
+# Neurons a program of the backward pass follows: several rows, whose parameter gradients it adds up.
+_LANES = 1024
 # How the reset enters the backward pass: see `LIFParameters.reset_gradient`.
 _MODES = {"detach": 0, "full": 1, "straight_through": 2}
 
 
+# The constants of chronospike.rng.
+_GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
+_FIRST = tl.constexpr(0xBF58476D1CE4E5B9)
+_SECOND = tl.constexpr(0x94D049BB133111EB)
+
+
+@triton.jit
+def _kept(key, element, drop):  # type: ignore[no-untyped-def]
+    """Whether `chronospike.nn.dropout.keep_mask` keeps an element of the flat tensor."""
+    z = key + ((element >> 2).to(tl.uint64) + 1) * _GOLDEN
+    z = (z ^ (z >> 30)) * _FIRST
+    z = (z ^ (z >> 27)) * _SECOND
+    z = z ^ (z >> 31)
+    lot = (z >> ((element & 3) * 16).to(tl.uint64)) & 0xFFFF
+    return lot.to(tl.int32) >= drop
+
+
 @triton.jit
 def _forward_kernel(  # type: ignore[no-untyped-def]
-    h, tau, threshold, spikes, membranes, u_reset, steps, size, CHANNELS: tl.constexpr, BLOCK: tl.constexpr
-):
-    lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = lane < size
-    channel = lane % CHANNELS
+    h, tau, threshold, spikes, membranes, key, drop, scale, u_reset, steps, size,
+    CHANNELS: tl.constexpr, DROPOUT: tl.constexpr, KEEP: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    here = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = here < size
+    channel = here % CHANNELS
     k = 1.0 / tl.load(tau + channel)
     limit = tl.load(threshold + channel)
     after = tl.zeros([BLOCK], dtype=tl.float32)
-    for t in range(steps):
-        here = t * size + lane
+    if DROPOUT:
+        word = tl.load(key).to(tl.uint64)
+    for _ in range(steps):
         current = tl.load(h + here, mask=inside, other=0.0).to(tl.float32)
         before = after + k * (current - (after - u_reset))
         fired = before >= limit
-        tl.store(membranes + here, before, mask=inside)
-        tl.store(spikes + here, fired.to(tl.float32), mask=inside)
         after = tl.where(fired, u_reset, before)
+        if KEEP:
+            tl.store(membranes + here, before, mask=inside)
+        value = fired.to(tl.float32)
+        if DROPOUT:
+            value = tl.where(_kept(word, here, drop), value * scale, 0.0)
+        tl.store(spikes + here, value, mask=inside)
+        here += size
 
 
 @triton.jit
 def _backward_kernel(  # type: ignore[no-untyped-def]
-    h, membranes, grad_spikes, tau, threshold, alpha, grad_h, grad_k, grad_threshold, grad_alpha, u_reset, steps, size,
-    CHANNELS: tl.constexpr, MODE: tl.constexpr, BLOCK: tl.constexpr,
+    membranes, grad_spikes, tau, threshold, alpha, grad_h, grad_k, grad_threshold, grad_alpha, key, drop, scale,
+    u_reset, steps, size,
+    CHANNELS: tl.constexpr, MODE: tl.constexpr, DROPOUT: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = lane < size
-    channel = lane % CHANNELS
-    k = 1.0 / tl.load(tau + channel)
-    limit = tl.load(threshold + channel)
-    slope = tl.load(alpha + channel)
-    later = tl.zeros([BLOCK], dtype=tl.float32)
-    sum_k = tl.zeros([BLOCK], dtype=tl.float32)
-    sum_threshold = tl.zeros([BLOCK], dtype=tl.float32)
-    sum_alpha = tl.zeros([BLOCK], dtype=tl.float32)
-    here = (steps - 1) * size + lane
+    channel = tl.arange(0, WIDTH)
+    real = channel < CHANNELS
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    lane = row[:, None] * CHANNELS + channel[None, :]
+    inside = (row * CHANNELS < size)[:, None] & real[None, :]
+    time_constant = tl.load(tau + channel, mask=real, other=1.0)[None, :]
+    k = 1.0 / time_constant
+    limit = tl.load(threshold + channel, mask=real, other=0.0)[None, :]
+    slope = tl.load(alpha + channel, mask=real, other=0.0)[None, :]
+    later = tl.zeros([ROWS, WIDTH], dtype=tl.float32)
+    sum_k = tl.zeros([ROWS, WIDTH], dtype=tl.float32)
+    sum_threshold = tl.zeros([ROWS, WIDTH], dtype=tl.float32)
+    sum_alpha = tl.zeros([ROWS, WIDTH], dtype=tl.float32)
+    if DROPOUT:
+        word = tl.load(key).to(tl.uint64)
+    # Not (steps - 1) * size at once: that product may be too large for 32 bits.
+    here = lane + (tl.zeros([ROWS, WIDTH], dtype=tl.int64) + (steps - 1)) * size
     before = tl.load(membranes + here, mask=inside, other=0.0)
-    for back in range(steps):
-        here = (steps - 1 - back) * size + lane
+    for _ in range(steps):
         # The step before the first has a membrane of zero that never fired.
         earlier = inside & (here >= size)
         previous = tl.load(membranes + here - size, mask=earlier, other=0.0)
@@ -69,6 +103,8 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
         bend = bend * bend
         carried = (1.0 - k) * later
         grad = tl.load(grad_spikes + here, mask=inside, other=0.0).to(tl.float32)
+        if DROPOUT:
+            grad = tl.where(_kept(word, here, drop), grad * scale, 0.0)
         if MODE == 1:
             grad += carried * (u_reset - before)
         through = grad * slope / bend
@@ -76,56 +112,74 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
             carried = tl.where(distance >= 0, 0.0, carried)
         later = through + carried
         rested = tl.where(earlier & (previous >= limit), u_reset, previous)
-        current = tl.load(h + here, mask=inside, other=0.0).to(tl.float32)
         tl.store(grad_h + here, k * later, mask=inside)
-        sum_k += later * (current - (rested - u_reset))
+        # h_t - (u'_{t-1} - u_reset), from the equation of the membrane: the inputs need not be kept.
+        sum_k += later * time_constant * (before - rested)
         sum_threshold -= through
         sum_alpha += grad * distance / bend
         before = previous
-    tl.store(grad_k + lane, sum_k, mask=inside)
-    tl.store(grad_threshold + lane, sum_threshold, mask=inside)
-    tl.store(grad_alpha + lane, sum_alpha, mask=inside)
+        here -= size
+    place = tl.program_id(0) * CHANNELS + channel
+    tl.store(grad_k + place, tl.sum(tl.where(inside, sum_k, 0.0), axis=0), mask=real)
+    tl.store(grad_threshold + place, tl.sum(tl.where(inside, sum_threshold, 0.0), axis=0), mask=real)
+    tl.store(grad_alpha + place, tl.sum(tl.where(inside, sum_alpha, 0.0), axis=0), mask=real)
 
 
 class TritonLIF(torch.autograd.Function):
-    """`[T, ..., C]` inputs to spikes and membranes, both float32."""
+    """`[T, ..., C]` inputs to spikes, after dropout, and membranes, both float32."""
 
     @staticmethod
     def forward(
-        ctx: Any, h: Tensor, tau: Tensor, threshold: Tensor, alpha: Tensor, u_reset: float, reset_gradient: str
+        ctx: Any,
+        h: Tensor,
+        tau: Tensor,
+        threshold: Tensor,
+        alpha: Tensor,
+        u_reset: float,
+        reset_gradient: str,
+        dropout: float = 0.0,
+        keeps: bool = True,
     ) -> tuple[Tensor, Tensor]:
         h = h.contiguous()
         spikes = torch.empty(h.shape, dtype=torch.float32, device=h.device)
-        membranes = torch.empty_like(spikes)
+        membranes = torch.empty(h.shape if keeps else 0, dtype=torch.float32, device=h.device)
         size = h[0].numel()
         values = [value.detach().float().contiguous() for value in (tau, threshold, alpha)]
+        key = new_key(h.device) if dropout else values[0]
         if size and len(h):
-            with _on(h):
+            with on(h):
                 _forward_kernel[(triton.cdiv(size, _BLOCK),)](
-                    h, values[0], values[1], spikes, membranes, float(u_reset), len(h), size,
-                    CHANNELS=h.shape[-1], BLOCK=_BLOCK,
+                    h, values[0], values[1], spikes, membranes, key, limit(dropout), scale(dropout), float(u_reset),
+                    len(h), size, CHANNELS=h.shape[-1], DROPOUT=dropout > 0, KEEP=keeps,
+                    BLOCK=_BLOCK,
                 )  # fmt: skip
-        ctx.save_for_backward(h, membranes, *values)
-        ctx.u_reset, ctx.mode = u_reset, _MODES[reset_gradient]
+        ctx.save_for_backward(membranes, key, *values)
+        ctx.u_reset, ctx.mode, ctx.dropout, ctx.dtype = u_reset, _MODES[reset_gradient], dropout, h.dtype
         ctx.mark_non_differentiable(membranes)
         return spikes, membranes
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        h, membranes, tau, threshold, alpha = ctx.saved_tensors
-        size, channels = h[0].numel(), h.shape[-1]
-        grad_h = torch.empty_like(h)
-        sums = torch.zeros(3, size, dtype=torch.float32, device=h.device)
-        if size and len(h):
-            with _on(h):
-                _backward_kernel[(triton.cdiv(size, _BLOCK),)](
-                    h, membranes, grads[0].contiguous(), tau, threshold, alpha, grad_h, sums[0], sums[1], sums[2],
-                    float(ctx.u_reset), len(h), size, CHANNELS=channels, MODE=ctx.mode, BLOCK=_BLOCK,
+        membranes, key, tau, threshold, alpha = ctx.saved_tensors
+        size, channels = membranes[0].numel(), membranes.shape[-1]
+        grad_h = torch.empty(membranes.shape, dtype=ctx.dtype, device=membranes.device)
+        width = triton.next_power_of_2(channels)
+        rows = max(1, _LANES // width)
+        programs = triton.cdiv(size, rows * channels)
+        sums = torch.empty(3, programs, channels, dtype=torch.float32, device=membranes.device)
+        if size and len(membranes):
+            with on(membranes):
+                _backward_kernel[(programs,)](
+                    membranes, grads[0].contiguous(), tau, threshold, alpha, grad_h, sums[0], sums[1], sums[2],
+                    key, limit(ctx.dropout), scale(ctx.dropout), float(ctx.u_reset), len(membranes), size,
+                    CHANNELS=channels, MODE=ctx.mode, DROPOUT=ctx.dropout > 0, ROWS=rows, WIDTH=width,
                 )  # fmt: skip
-        by_k, by_threshold, by_alpha = sums.view(3, -1, channels).sum(dim=1)
-        return grad_h, -by_k / tau.square(), by_threshold, by_alpha, None, None
+        else:
+            sums.zero_()
+        by_k, by_threshold, by_alpha = sums.sum(dim=1)
+        return grad_h, -by_k / tau.square(), by_threshold, by_alpha, None, None, None, None
 
 
-def _on(tensor: Tensor) -> AbstractContextManager[Any]:
+def on(tensor: Tensor) -> AbstractContextManager[Any]:
     """Triton launches on the current device, which need not be the tensor's."""
     return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()

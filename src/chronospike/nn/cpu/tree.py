@@ -1,0 +1,148 @@
+"""What both ways of computing the neighbour attention on the CPU share: the tree, the weights, the sums to be made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor
+
+from chronospike.nn.fused import AttentionWeights
+from chronospike.nn.rows import TreeRows
+
+# Sums may be taken in another order, so that they vectorise; what is not finite stays so.
+REASSOCIATE = {"reassoc", "contract", "nsz"}
+# Matrix products have this many rows, always: a product of another shape might round differently, and the result
+# of a node must not depend on which other nodes are in the batch.
+BLOCK = 256
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The rows of a `TreeRows`: position i of step t is `table[bases[t] + nodes[t, i]]`.
+
+    Attributes:
+        table: `[rows, D]`.
+        nodes: `[T, M]` int32.
+        bases: `[T]` int64.
+        spans: `[hops, 4]` int64: first target, targets, first neighbour, neighbours per target.
+        targets: n, the positions that have neighbours.
+    """
+
+    table: NDArray[np.float32]
+    nodes: NDArray[np.int32]
+    bases: NDArray[np.int64]
+    spans: NDArray[np.int64]
+    targets: int
+
+    @classmethod
+    def of(cls, x: TreeRows) -> Tree:
+        values = x.values.detach().contiguous().numpy()
+        count = values.shape[1]
+        if x.nodes is None:
+            nodes = np.broadcast_to(np.arange(count, dtype=np.int32), values.shape[:2])
+            bases = np.arange(len(values)) * count
+        else:
+            assert x.blocks is not None
+            nodes, bases = x.nodes.contiguous().numpy(), x.blocks.numpy() * count
+        spans = [(*span, x.sizes[hop + 1] // max(1, x.sizes[hop])) for hop, span in enumerate(x.spans())]
+        table = values.reshape(-1, values.shape[-1])
+        return cls(table, nodes, bases, np.array(spans, dtype=np.int64).reshape(-1, 4), x.targets)
+
+    @property
+    def steps(self) -> int:
+        return len(self.bases)
+
+    @property
+    def width(self) -> int:
+        return int(self.table.shape[1])
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What the backward pass sums over the targets v and their neighbours u, a part for each step.
+
+    With g the gradient of a target's result, per head g_h, and e_h that of the logit of a neighbour:
+
+    Attributes:
+        own: `[T, C, D]`, Σ_v g xᵀ_v.
+        near: `[T, C, D]`, Σ_v Σ_u g_h α_h xᵀ_u.
+        lean_own, lean_near: `[T, H, D]`, Σ_v Σ_u e_h x_v and Σ_v Σ_u e_h x_u.
+        bias: `[T, C]`, Σ_v g.
+        lean: `[T, H]`, Σ_v Σ_u e_h.
+    """
+
+    own: Tensor
+    near: Tensor
+    lean_own: Tensor
+    lean_near: Tensor
+    bias: Tensor
+    lean: Tensor
+
+    @classmethod
+    def zeros(cls, steps: int, weights: AttentionWeights, width: int) -> Sums:
+        c, h = weights.channels, weights.heads
+        shapes = ((c, width), (c, width), (h, width), (h, width), (c,), (h,))
+        return cls(*(torch.zeros(steps, *shape) for shape in shapes))
+
+    def gradients(self, w: AttentionWeights) -> tuple[Tensor, ...]:
+        """Of the six parameters, in the order of `AttentionWeights`.
+
+        A projection is reached directly and through the logits, a · (W x + b): the latter adds a_h eᵀx to ∂W_h and
+        W_h Σ e x + b_h Σ e to ∂a_h.
+        """
+        own, near, lean_own, lean_near, bias, lean = (
+            part.sum(dim=0) for part in (self.own, self.near, self.lean_own, self.lean_near, self.bias, self.lean)
+        )
+
+        def one(weight: Tensor, offset: Tensor, attend: Tensor, direct: Tensor, leaning: Tensor) -> tuple[Tensor, ...]:
+            by_weight = direct + torch.einsum("hc,hd->hcd", attend, leaning).flatten(0, 1)
+            by_bias = bias + (attend * lean.unsqueeze(1)).flatten()
+            by_attend = torch.einsum("hcd,hd->hc", weight.view(*attend.shape, -1), leaning)
+            return by_weight, by_bias, by_attend + offset.view(attend.shape) * lean.unsqueeze(1)
+
+        by_own = one(w.self_weight, w.self_bias, w.attend_self, own, lean_own)
+        by_near = one(w.neighbour_weight, w.neighbour_bias, w.attend_neighbour, near, lean_near)
+        return (*by_own[:2], *by_near[:2], by_own[2], by_near[2])
+
+
+@njit(nogil=True, cache=True)
+def gather(table: Any, base: int, nodes: Any, low: int, high: int, out: Any) -> None:
+    """`out[i - low] = table[base + nodes[i]]` for i from `low` to `high`."""
+    for i in range(low, high):
+        row, copy = table[base + nodes[i]], out[i - low]
+        for d in range(len(row)):
+            copy[d] = row[d]
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def softmax(logits: Any, slope: Any) -> None:
+    """In place, `[S, H]` over S after a LeakyReLU. Where a logit was not above zero, its weight gets a minus sign."""
+    for h in range(logits.shape[1]):
+        top = np.float32(-np.inf)
+        for s in range(len(logits)):
+            top = max(top, logits[s, h] if logits[s, h] > 0 else slope * logits[s, h])
+        total = np.float32(0)
+        for s in range(len(logits)):
+            below = not logits[s, h] > 0
+            weight = np.exp((slope * logits[s, h] if below else logits[s, h]) - top)
+            total += weight
+            logits[s, h] = -weight if below else weight
+        for s in range(len(logits)):
+            logits[s, h] /= total
+
+
+@njit(nogil=True, cache=True)
+def softmax_back(weights: Any, along: Any, slope: Any) -> None:
+    """In place, from the gradients of the weights of `softmax` to those of the logits it was given, `[S, H]`."""
+    for h in range(along.shape[1]):
+        mean = np.float32(0)
+        for s in range(len(along)):
+            mean += abs(weights[s, h]) * along[s, h]
+        for s in range(len(along)):
+            below = weights[s, h] < 0
+            along[s, h] = abs(weights[s, h]) * (along[s, h] - mean) * (slope if below else np.float32(1))

@@ -1,0 +1,71 @@
+"""The features of sampled trees, as the network reads them: row by row, or by reference to a table of all nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class TreeRows:
+    """Features of B trees at T steps, hop after hop; M = B (1 + S1 + S1 S2 + …).
+
+    The neighbours of position i of a hop are the positions i S … (i + 1) S - 1 of the next.
+
+    Attributes:
+        values: `[T, M, D]`, or with `nodes` the table `[K, N, D]` they are to be gathered from.
+        sizes: columns of each hop: (B, B S1, B S1 S2, …).
+        nodes: `[T, M]` int32, the node at each position.
+        blocks: `[T]` int64, which of the K blocks of the table each step reads.
+    """
+
+    values: Tensor
+    sizes: tuple[int, ...]
+    nodes: Tensor | None = None
+    blocks: Tensor | None = None
+
+    @classmethod
+    def of(cls, hops: Sequence[Tensor]) -> TreeRows:
+        """From `[T, B, D]`, `[T, B S1, D]`, …"""
+        return cls(torch.cat(list(hops), dim=1), tuple(hop.shape[1] for hop in hops))
+
+    @property
+    def steps(self) -> int:
+        return len(self.values) if self.nodes is None else len(self.nodes)
+
+    @property
+    def width(self) -> int:
+        return self.values.shape[-1]
+
+    @property
+    def targets(self) -> int:
+        """Positions that have neighbours: all but the last hop's."""
+        return sum(self.sizes[:-1])
+
+    def spans(self) -> list[tuple[int, int, int]]:
+        """(first target, targets, first neighbour) of each hop that has neighbours."""
+        starts = [0, *accumulate(self.sizes)]
+        return [(starts[hop], self.sizes[hop], starts[hop + 1]) for hop in range(len(self.sizes) - 1)]
+
+    def dense(self) -> Tensor:
+        """`[T, M, D]`, in single precision at least."""
+        if self.nodes is None:
+            return self.values
+        assert self.blocks is not None
+        nodes, count = self.nodes, self.values.shape[1]
+        if self.values.is_cuda:
+            rows = self.values.flatten(0, 1)[nodes.long() + self.blocks.unsqueeze(1) * count]
+        else:
+            # Step by step: on the CPU a gather is bound by memory, and a small index stays in the cache.
+            rows = self.values.new_empty((*nodes.shape, self.width))
+            for step, block in enumerate(self.blocks.tolist()):
+                torch.index_select(self.values[block], 0, nodes[step], out=rows[step])
+        return rows if rows.dtype == torch.float64 else rows.float()
+
+    def hops(self) -> list[Tensor]:
+        """`[T, B, D]`, `[T, B S1, D]`, …: views of one tensor."""
+        return list(self.dense().split(self.sizes, dim=1))

@@ -1,0 +1,176 @@
+"""One step of training: sample, compute, differentiate, update. Plain, or captured once and replayed on a GPU.
+
+A captured step is a CUDA graph of everything from the sampler to the optimiser. What changes from batch to batch lies
+in buffers that the graph reads: the roots, how many of them count, the keys of the sampler, the learning rate. The last
+batch is filled up with roots that count for nothing. Dropout follows `torch.manual_seed` in a replay as anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from chronospike.nn.losses import classification_loss, contrastive_loss
+from chronospike.nn.model import ChronoSpike
+from chronospike.training.inference import product_precision
+from chronospike.training.problem import Problem
+
+# Steps done without a graph first: kernels are compiled and the optimiser makes its moments, which cannot be captured.
+_WARM_UP = 2
+# In place of the number of a bad batch.
+_NONE = 2**62
+
+
+@dataclass(frozen=True)
+class Part:
+    """What every kind of step works on."""
+
+    model: ChronoSpike
+    problem: Problem
+    optimiser: torch.optim.Optimizer
+    class_weights: Tensor | None
+
+    def losses(self, logits: Tensor, z: Tensor, targets: Tensor, valid: Tensor | None = None) -> Tensor:
+        """`[3]`: total, classification, contrastive; a mean over the rows that are `valid`, or all."""
+        s = self.problem.settings
+        logits, z = logits.float(), z.float()
+        classification = classification_loss(logits, targets, self.class_weights, s.label_smoothing, valid)
+        contrastive = logits.new_zeros(())
+        if s.contrastive > 0:
+            contrastive = contrastive_loss(z, s.view_dropout, s.temperature, valid)
+        return torch.stack([classification + s.contrastive * contrastive, classification, contrastive])
+
+    def clip(self) -> Tensor:
+        """Clip the gradient; returns the norm it had."""
+        return torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.problem.settings.clip or math.inf)
+
+
+class PlainStep:
+    """One batch after the other, each operation launched by itself; gradients may be gathered over several batches."""
+
+    def __init__(self, part: Part, batches: int, on_bad: Callable[[str, int], Exception]) -> None:
+        self.part = part
+        self.batches = batches
+        self._on_bad = on_bad
+
+    def run(self, roots: NDArray[np.integer[Any]], epoch: int, number: int) -> tuple[Tensor, bool]:
+        """The losses `[3]` of batch `number`, and whether the weights have changed."""
+        part, s = self.part, self.part.problem.settings
+        with product_precision(part.problem):
+            logits, z = part.model(part.problem.rows(roots, epoch, training_epoch=epoch))
+            losses = part.losses(logits, z, part.problem.targets(roots))
+            if not torch.isfinite(losses[0]):
+                raise self._on_bad("loss", number)
+            (losses[0] / s.accumulate).backward()
+            is_due = (number + 1) % s.accumulate == 0 or number + 1 == self.batches
+            if is_due:
+                if not torch.isfinite(part.clip()):
+                    raise self._on_bad("gradient", number)
+                part.optimiser.step()
+                part.optimiser.zero_grad(set_to_none=True)
+        return losses.detach(), is_due
+
+    def finish(self) -> None:
+        """Called after the last batch of an epoch."""
+
+
+class CapturedStep:
+    """The same as a CUDA graph. Whether a loss was not finite is found out at the end of the epoch."""
+
+    def __init__(self, part: Part, batch_size: int, on_bad: Callable[[str, int], Exception]) -> None:
+        self.part = part
+        device = part.problem.device
+        self._on_bad = on_bad
+        self._size = batch_size
+
+        def whole(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=torch.int64, device=device)
+
+        self._roots, self._tree_key, self._label_key = whole(batch_size), whole(1), whole(1)
+        self._count, self._number, self._first_bad = whole(), whole(), whole() + _NONE
+        self._losses = torch.zeros(3, device=device)
+        self._positions = torch.arange(batch_size, device=device)
+        self._labels = part.problem.targets(np.arange(part.problem.graph.num_nodes))
+        self._epoch = -1
+        self._done = 0
+        # One for all: every stream has a workspace of the matrix library.
+        self._stream = torch.cuda.Stream(device)
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    @staticmethod
+    def fits(problem: Problem) -> bool:
+        """Whether a step of this problem can be captured."""
+        s = problem.settings
+        return (
+            problem.device.type == "cuda"
+            and s.kernels == "auto"
+            and s.accumulate == 1
+            and problem.sampler.backend == "triton"
+            and problem.inputs.resident
+        )
+
+    def run(self, roots: NDArray[np.integer[Any]], epoch: int, number: int) -> tuple[Tensor, bool]:
+        """The losses `[3]` of batch `number`; they are overwritten by the next. The weights have always changed."""
+        self._load(roots, epoch, number)
+        if self._graph is None and self._done >= _WARM_UP:
+            self._capture()
+        if self._graph is not None:
+            self._graph.replay()
+        else:
+            self._warm_up()
+        self._done += 1
+        return self._losses, True
+
+    def finish(self) -> None:
+        """Called after the last batch of an epoch; waits for it."""
+        number = int(self._first_bad)
+        if number != _NONE:
+            raise self._on_bad("loss or its gradient", number)
+
+    def _load(self, roots: NDArray[np.integer[Any]], epoch: int, number: int) -> None:
+        filled = np.resize(roots.astype(np.int64), self._size)
+        self._roots.copy_(torch.from_numpy(filled).pin_memory(), non_blocking=True)
+        self._count.fill_(len(roots))
+        self._number.fill_(number)
+        if epoch != self._epoch:
+            problem = self.part.problem
+            self._tree_key.fill_(problem.sampler.epoch_key(epoch))
+            if problem.labels is not None:
+                self._label_key.fill_(problem.labels.epoch_key(epoch))
+            self._epoch = epoch
+
+    def _compute(self) -> None:
+        part = self.part
+        part.optimiser.zero_grad(set_to_none=True)
+        with product_precision(part.problem):
+            logits, z = part.model(part.problem.rows_from_tensors(self._roots, self._tree_key, self._label_key))
+            losses = part.losses(logits, z, self._labels[self._roots], self._positions < self._count)
+            losses[0].backward()
+            is_good = torch.isfinite(losses[0].detach() + part.clip())
+            # A step that the optimiser leaves out on the GPU itself: nothing here can wait and look.
+            part.optimiser.found_inf = (~is_good).float()  # type: ignore[attr-defined]
+            part.optimiser.step()
+        self._losses.copy_(losses.detach())
+        self._first_bad.copy_(torch.where(is_good, self._first_bad, torch.minimum(self._first_bad, self._number)))
+
+    def _warm_up(self) -> None:
+        # On the stream of the capture: what autograd remembers of streams must not differ.
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            self._compute()
+        torch.cuda.current_stream().wait_stream(self._stream)
+
+    def _capture(self) -> None:
+        # What the warm-up steps left in the allocator is of no use to the graph, which has memory of its own.
+        self.part.optimiser.zero_grad(set_to_none=True)
+        torch.cuda.empty_cache()
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, stream=self._stream):
+            self._compute()
