@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from chronospike._version import __version__
-from chronospike.cli import data, demo, doctor, features, settings, train, use
+from chronospike.cli import bench, data, demo, doctor, features, settings, train, use
 from chronospike.cli.common import command_errors, report_error
 from chronospike.errors import ChronoSpikeError
 
@@ -28,6 +28,7 @@ app.command("predict")(use.predict)
 app.command("embed")(use.embed)
 app.command("report")(use.report)
 app.command("settings")(settings.settings)
+app.command("bench")(bench.bench)
 app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 

@@ -28,18 +28,28 @@ class TreeInputs:
         graph: with features.
         device: where the network is.
         dtype: float32, or float16 to halve what a GPU holds.
+        table: `[T, N, D]`, or `[1, N, D]` for all steps, to be used as it is instead of the graph's features.
     """
 
-    def __init__(self, graph: DynamicGraph, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        graph: DynamicGraph,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+        table: Tensor | None = None,
+    ) -> None:
+        self.device = device
+        self._block_numbers: dict[tuple[int, ...], Tensor] = {}
+        self._table = table
+        if table is not None:
+            self.width, self.static = table.shape[-1], len(table) == 1
+            return
         graph.require(features=True)
         assert graph.features is not None
-        self.device = device
         self.width = graph.num_features
         self.static = graph.features.ndim == 2
         self._blocks = graph.features[None] if self.static else graph.features
         self._mean, self._std = block_statistics(self._blocks)
-        self._table: Tensor | None = None
-        self._block_numbers: dict[tuple[int, ...], Tensor] = {}
         if self._blocks.size * dtype.itemsize <= RESIDENT_BYTES or device.type == "cuda":
             self._table = torch.empty(self._blocks.shape, dtype=dtype, device=device)
             for step, block in enumerate(self._blocks):

@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from chronospike.config import Settings
@@ -124,13 +126,8 @@ class Trainer:
         nodes = 0
         shown, mean = 0.0, math.nan
         for number, roots in enumerate(batches(self.problem.split.train, self.batch_size, s.seed, epoch)):
-            self._set_learning_rate(epoch + number / self.batches)
-            torch.manual_seed(derive(derive(derive(s.seed, 0xD06), epoch), number) % 2**63)
-            losses, has_changed = self.step.run(roots, epoch, number)
-            totals += losses * len(roots)
+            totals += self.batch(roots, epoch, number) * len(roots)
             nodes += len(roots)
-            if has_changed:
-                self._update_average()
             if watcher.on_batch is not None:
                 # Reading the loss waits for the GPU, so it is read no more often than anyone can see.
                 if time.perf_counter() - shown > _REFRESH:
@@ -160,6 +157,15 @@ class Trainer:
         self.state.history.append(report)
         self.state.epoch = epoch + 1
         return report
+
+    def batch(self, roots: NDArray[np.integer[Any]], epoch: int, number: int) -> Tensor:
+        """Learn from batch `number` of an epoch; its losses `[3]`: total, classification, contrastive."""
+        self._set_learning_rate(epoch + number / self.batches)
+        torch.manual_seed(derive(derive(derive(self.settings.seed, 0xD06), epoch), number) % 2**63)
+        losses, has_changed = self.step.run(roots, epoch, number)
+        if has_changed:
+            self._update_average()
+        return losses
 
     @torch.no_grad()
     def _update_average(self) -> None:

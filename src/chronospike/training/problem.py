@@ -117,9 +117,10 @@ def make_problem(
     device: torch.device,
     split: Split | None = None,
     last_step: int | None = None,
+    table: Tensor | None = None,
 ) -> Problem:
-    """Put a problem together; `last_step` leaves out what came after it."""
-    graph.require(steps=1, classes=2, features=True)
+    """Put a problem together; `last_step` leaves out what came after it, `table` stands for the graph's features."""
+    graph.require(steps=1, classes=2, features=table is None)
     s = settings
     split = split or split_for(graph, s)
     end = graph.num_steps - 1 if last_step is None else last_step
@@ -135,7 +136,7 @@ def make_problem(
         split=split,
         settings=s,
         sampler=sampler,
-        inputs=TreeInputs(graph, device, torch.float16 if half else torch.float32),
+        inputs=TreeInputs(graph, device, torch.float16 if half else torch.float32, table),
         labels=labels,
         device=device,
         steps=(end,) if s.static else tuple(range(end + 1)),

@@ -1,0 +1,1 @@
+"""How fast it is here, how fast it could be, and where the time goes."""

@@ -1,0 +1,80 @@
+"""The least that a step of training must move and compute, stage by stage, whatever the implementation.
+
+Counted are the bytes that no implementation of these stages can avoid (each stage reads its input and writes its
+output once; features are read once per tree position) and the multiplications and additions of the cheapest order known
+(neighbours aggregated before they are projected). At a machine's measured rates that gives the floor in seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chronospike.bench.machine import Machine
+from chronospike.nn.model import Architecture
+from chronospike.sampling.tree import widths
+
+STAGES = ("sample", "attend", "neurons", "temporal", "loss", "backward", "optimiser")
+_SINGLE = 4
+
+
+@dataclass(frozen=True)
+class Work:
+    """Bytes moved and operations done."""
+
+    bytes: int = 0
+    operations: int = 0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.bytes + other.bytes, self.operations + other.operations)
+
+    def seconds(self, machine: Machine) -> float:
+        """At best: moving and computing overlap."""
+        return max(self.bytes / machine.bandwidth, self.operations / machine.rate)
+
+
+def step_work(a: Architecture, fanouts: tuple[int, ...], steps: int, batch: int, itemsize: int) -> dict[str, Work]:
+    """The work of one batch for each of `STAGES`; `itemsize` is that of a stored feature."""
+    sizes = [steps * batch * width for width in widths(fanouts)]
+    inputs = (a.inputs, *a.hidden[:-1])
+    attend, neurons, back = Work(), Work(), Work()
+    for layer, (width, channels) in enumerate(zip(inputs, a.hidden, strict=True)):
+        deepest = len(fanouts) - layer
+        targets, rows = sum(sizes[:deepest]), sum(sizes[: deepest + 1])
+        # A hop in the middle is read as targets and as neighbours; counted once.
+        read = rows * width * (itemsize if layer == 0 else _SINGLE)
+        out = targets * channels * _SINGLE
+        project, weigh = 2 * 2 * targets * width * channels, 2 * 2 * a.heads * width * (rows - sizes[0])
+        attend += Work(read + out, project + weigh)
+        neurons += Work(3 * out)
+        # Neurons: membranes and gradient in, gradient out. Attention: rows and gradient in; weights of both
+        # projections and the pooled rows' gradient, or from the second layer on the gradient of all rows.
+        below = rows * width * _SINGLE if layer else 0
+        again = 2 * project if layer else project + project // 2
+        back += Work(3 * out + read + out + below, again + 2 * weigh)
+    width, heads = a.hidden[-1], a.temporal_heads
+    spikes = steps * batch * width
+    temporal = Work(
+        spikes * _SINGLE, 4 * heads * spikes + 2 * batch * width * (6 * width + 2 * a.feedforward + a.classes)
+    )
+    loss = Work(2 * batch * width * _SINGLE, 2 * batch * batch * width)
+    parents, drawn = sum(sizes[:-1]), sum(sizes[1:])
+    back += Work(2 * spikes * _SINGLE, 2 * temporal.operations) + Work(2 * loss.bytes, 2 * loss.operations)
+    return {
+        # Three offsets and two row starts per parent, a neighbour read and a node written per slot.
+        "sample": Work(parents * (3 * 4 + 2 * 8) + 2 * 4 * drawn),
+        "attend": attend,
+        "neurons": neurons,
+        "temporal": temporal,
+        "loss": loss,
+        "backward": back,
+        "optimiser": Work(7 * _SINGLE * _parameters(a)),
+    }
+
+
+def _parameters(a: Architecture) -> int:
+    import torch
+
+    from chronospike.nn.model import ChronoSpike
+
+    with torch.device("meta"):
+        return ChronoSpike(a).parameter_count()

@@ -1,0 +1,279 @@
+"""Seconds of training, of inference and of every stage of a step, beside the floor at this machine's rates."""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from chronospike.bench.floor import STAGES, Work, step_work
+from chronospike.bench.machine import Machine, measure_machine, settle
+from chronospike.config import Settings
+from chronospike.data.graph import DynamicGraph
+from chronospike.nn.aggregate import aggregate_tree
+from chronospike.nn.rows import TreeRows
+from chronospike.sampling.batches import batches
+from chronospike.training.evaluation import device_name
+from chronospike.training.inference import infer
+from chronospike.training.loop import Trainer
+from chronospike.training.problem import Problem, make_problem, new_model, takes_half
+
+Say = Callable[[str], None]
+# A part is measured until it has taken this long, and scaled up from there.
+_SECONDS = 20.0
+_STAGE_REPEATS = 5
+
+
+def bench(
+    graph: DynamicGraph, settings: Settings, device: torch.device, epochs: int = 5, say: Say = print
+) -> dict[str, Any]:
+    """Everything `chronospike bench` prints, ready for JSON. Features are random: their values change no time."""
+    half = takes_half(settings, device)
+    say("measuring what the machine can do")
+    machine = measure_machine(device, half)
+    table = random_features(graph, settings, device, half)
+    problem = make_problem(graph, settings, device, table=table)
+    model = new_model(settings, table.shape[-1], graph.num_classes)
+    trainer = Trainer(model, problem)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    say(f"training {trainer.batches:,} batches an epoch")
+    training = time_epochs(trainer, epochs)
+    say("inference")
+    inference = time_inference(trainer, problem)
+    say("stage by stage")
+    batch = min(trainer.batch_size, len(problem.split.train))
+    stages = time_stages(trainer, batch)
+    work = step_work(model.architecture, settings.fanouts, len(problem.steps), batch, table.element_size())
+    return {
+        "graph": {"nodes": graph.num_nodes, "steps": len(problem.steps), "train": len(problem.split.train)},
+        "settings": {"fanouts": list(settings.fanouts), "batch_size": batch, "kernels": settings.kernels},
+        "device": device_name(device),
+        "precision": "half" if half else "single",
+        "features": "one block for all steps" if len(table) == 1 and len(problem.steps) > 1 else "a block per step",
+        "machine": {"bytes_per_second": machine.bandwidth, "operations_per_second": machine.rate},
+        "training": training,
+        "inference": inference,
+        "peak_memory_bytes": peak_memory(device),
+        "stages": stage_rows(stages, work, machine),
+        "floor": _floor(training, work, machine),
+    }
+
+
+def random_features(graph: DynamicGraph, settings: Settings, device: torch.device, half: bool) -> Tensor:
+    """`[T, N, D]` on the device, or `[1, N, D]` on a CPU where all steps would be too much memory."""
+    width, dtype = settings.feature_dimension, torch.float16 if half else torch.float32
+    blocks = graph.num_steps
+    if device.type == "cpu" and 4 * blocks * graph.num_nodes * width > 4 * 1024**3:
+        blocks = 1
+    generator = torch.Generator(device).manual_seed(settings.seed)
+    table = torch.empty(blocks, graph.num_nodes, width, dtype=dtype, device=device)
+    for block in table:
+        block.normal_(generator=generator)
+    return table
+
+
+def time_epochs(trainer: Trainer, epochs: int) -> dict[str, Any]:
+    """The median of `epochs` epochs of training alone, after one to warm up; cut short on a slow machine."""
+    device, size = trainer.problem.device, trainer.batches
+    trainer.model.train()
+    _run(trainer, 0, min(size, 4))
+    one = _run(trainer, 0, min(size, 4)) / min(size, 4)
+    count = max(1, min(size, int(_SECONDS / max(one, 1e-9) / epochs)))
+    times = [_run(trainer, epoch, count) * size / count for epoch in range(1, epochs + 1)]
+    settle(device)
+    seconds = statistics.median(times)
+    return {
+        "seconds_per_epoch": seconds,
+        "batches": size,
+        "batches_timed": count,
+        "epochs": times,
+        "nodes_per_second": len(trainer.problem.split.train) / seconds,
+    }
+
+
+def _run(trainer: Trainer, epoch: int, count: int) -> float:
+    """Seconds of the first `count` batches of an epoch."""
+    settle(trainer.problem.device)
+    began = time.perf_counter()
+    order = batches(trainer.problem.split.train, trainer.batch_size, trainer.settings.seed, epoch)
+    for number, roots in zip(range(count), order, strict=False):
+        trainer.batch(roots, epoch, number)
+    trainer.step.finish()
+    settle(trainer.problem.device)
+    return time.perf_counter() - began
+
+
+def time_inference(trainer: Trainer, problem: Problem) -> dict[str, Any]:
+    """All nodes, or as many as the time allows."""
+    nodes = problem.graph.num_nodes
+    count = min(nodes, 4096)
+    infer(trainer.model, problem, np.arange(count))
+    began = time.perf_counter()
+    infer(trainer.model, problem, np.arange(count))
+    rate = count / (time.perf_counter() - began)
+    count = min(nodes, max(count, int(rate * _SECONDS)))
+    began = time.perf_counter()
+    infer(trainer.model, problem, np.arange(count))
+    seconds = time.perf_counter() - began
+    return {"seconds": seconds * nodes / count, "nodes_timed": count, "nodes_per_second": count / seconds}
+
+
+@dataclass
+class _Flow:
+    """What the stages of a step hand on."""
+
+    x: TreeRows
+    spikes: Tensor
+    logits: Tensor
+    z: Tensor
+    losses: Tensor
+
+
+def time_stages(trainer: Trainer, batch: int) -> dict[str, float]:
+    """Median seconds of each of `STAGES` in a step like the training's.
+
+    On a GPU the stages up to each one are captured as a graph and the differences taken, so that launches, which a
+    captured step does not wait for, do not count.
+    """
+    problem = trainer.problem
+    roots = np.resize(problem.split.train, batch)
+    parts = _parts(trainer, roots)
+    if problem.device.type == "cuda":
+        return _graph_times(parts, problem.device)
+    times: dict[str, list[float]] = {name: [] for name in STAGES}
+    for repeat in range(_STAGE_REPEATS + 1):
+        flow = _Flow(*(None,) * 5)  # type: ignore[arg-type]
+        taken = dict.fromkeys(STAGES, 0.0)
+        for name, work in parts:
+            began = time.perf_counter()
+            work(flow)
+            taken[name] += time.perf_counter() - began
+        for name in STAGES:
+            if repeat:
+                times[name].append(taken[name])
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def _parts(trainer: Trainer, roots: Any) -> list[tuple[str, Callable[[_Flow], None]]]:
+    """The step in order, a stage and what it does at a time."""
+    model, problem, part = trainer.model, trainer.problem, trainer.step.part
+    model.train()
+    on_gpu = problem.device.type == "cuda" and problem.sampler.backend == "triton"
+    targets = problem.targets(roots)
+    if on_gpu:
+        here = torch.from_numpy(roots.astype(np.int64)).to(problem.device)
+        key = torch.tensor([problem.sampler.epoch_key(0)], device=problem.device)
+
+    def sample(flow: _Flow) -> None:
+        flow.x = problem.rows_from_tensors(here, key, key) if on_gpu else problem.rows(roots, 0, 0)
+
+    def attend(layer: int) -> Callable[[_Flow], None]:
+        def work(flow: _Flow) -> None:
+            flow.spikes = aggregate_tree(model.aggregators[layer], flow.x, model.kernels)  # type: ignore[arg-type]
+
+        return work
+
+    def fire(layer: int) -> Callable[[_Flow], None]:
+        dropout = model.architecture.dropout if layer + 1 < len(model.neurons) else 0.0
+
+        def work(flow: _Flow) -> None:
+            flow.spikes = model.neurons[layer](flow.spikes, dropout, model.kernels, False)[0]
+            flow.x = TreeRows(flow.spikes, flow.x.sizes[:-1])
+
+        return work
+
+    def read(flow: _Flow) -> None:
+        flow.z = model.readout(model.temporal(flow.spikes))
+        flow.logits = model.classifier(flow.z)
+
+    def lose(flow: _Flow) -> None:
+        flow.losses = part.losses(flow.logits, flow.z, targets)
+
+    def back(flow: _Flow) -> None:
+        part.optimiser.zero_grad(set_to_none=True)
+        flow.losses[0].backward()
+
+    def update(flow: _Flow) -> None:
+        del flow
+        part.clip()
+        part.optimiser.step()
+
+    layers = [
+        (name, work(layer))
+        for layer in range(len(model.neurons))
+        for name, work in (("attend", attend), ("neurons", fire))
+    ]
+    return [("sample", sample), *layers, ("temporal", read), ("loss", lose), ("backward", back), ("optimiser", update)]
+
+
+def _graph_times(parts: list[tuple[str, Callable[[_Flow], None]]], device: torch.device) -> dict[str, float]:
+    result = dict.fromkeys(STAGES, 0.0)
+    before = 0.0
+    for count in range(1, len(parts) + 1):
+        seconds = _captured_seconds(parts[:count], device)
+        result[parts[count - 1][0]] += max(0.0, seconds - before)
+        before = max(before, seconds)
+    return result
+
+
+def _captured_seconds(parts: list[tuple[str, Callable[[_Flow], None]]], device: torch.device) -> float:
+    def all_of_them() -> None:
+        flow = _Flow(*(None,) * 5)  # type: ignore[arg-type]
+        for _, work in parts:
+            work(flow)
+
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            all_of_them()
+    torch.cuda.current_stream(device).wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        all_of_them()
+    times = []
+    for _ in range(4 * _STAGE_REPEATS):
+        settle(device)
+        began = time.perf_counter()
+        graph.replay()
+        settle(device)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def stage_rows(stages: dict[str, float], work: dict[str, Work], machine: Machine) -> list[dict[str, Any]]:
+    """A line per stage, and one for all of them."""
+    total = sum(work.values(), Work())
+    lines = [(name, stages[name], work[name], work[name].seconds(machine)) for name in STAGES]
+    lines.append(("all", sum(stages.values()), total, sum(floor for *_, floor in lines)))
+    return [
+        {
+            "stage": name,
+            "seconds": seconds,
+            "bytes": amount.bytes,
+            "operations": amount.operations,
+            "floor_seconds": floor,
+            "ratio": seconds / floor if floor else None,
+        }
+        for name, seconds, amount, floor in lines
+    ]
+
+
+def _floor(training: dict[str, Any], work: dict[str, Work], machine: Machine) -> dict[str, float]:
+    seconds = training["batches"] * sum(amount.seconds(machine) for amount in work.values())
+    return {"seconds_per_epoch": seconds, "ratio": training["seconds_per_epoch"] / seconds}
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes allocated on the GPU at most, or resident in this process."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
