@@ -27,7 +27,7 @@ from torch import Tensor
 
 from chronospike.errors import InputError
 from chronospike.nn.fused import AttentionWeights
-from chronospike.nn.kernels.lif import on
+from chronospike.nn.kernels.sums import add_up, on
 from chronospike.nn.rows import TreeRows
 
 # Rows a program takes at a time, and its warps, for each kernel.
@@ -430,11 +430,11 @@ def _sums(launch: _Launch, grad_out: Tensor, side: _Side) -> tuple[Tensor, Tenso
             )  # fmt: skip
             first += count
     # The logit of a row is a · (W x + b).
-    by_logit = part_logit.sum(dim=0).unsqueeze(1)
-    by_row = part_attend.sum(dim=0).unsqueeze(2)
+    by_logit = add_up(part_logit).unsqueeze(1)
+    by_row = add_up(part_attend).unsqueeze(2)
     by_attend = (side.weight.unflatten(0, (heads, -1)) @ by_row).squeeze(2)
     by_attend += by_logit * side.bias.unflatten(0, (heads, -1))
-    return part_weight.sum(dim=0), part_bias.sum(dim=0), by_attend
+    return add_up(part_weight), add_up(part_bias), by_attend
 
 
 def _input_gradients(launch: _Launch, grad_out: Tensor, own: _Side, near: _Side) -> Tensor:

@@ -9,7 +9,6 @@ Import this module only where Triton is installed. With TRITON_INTERPRET=1 it ru
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from chronospike.nn.dropout import limit, new_key, scale
+from chronospike.nn.kernels.sums import add_up, on
 
 _BLOCK = 512
 # Neurons a program of the backward pass follows: several rows, whose parameter gradients it adds up.
@@ -72,7 +72,7 @@ def _forward_kernel(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _backward_kernel(  # type: ignore[no-untyped-def]
-    membranes, grad_spikes, tau, threshold, alpha, grad_h, grad_k, grad_threshold, grad_alpha, key, drop, scale,
+    membranes, grad_spikes, tau, threshold, alpha, grad_h, sums, key, drop, scale,
     u_reset, steps, size,
     CHANNELS: tl.constexpr, MODE: tl.constexpr, DROPOUT: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -119,10 +119,10 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
         sum_alpha += grad * distance / bend
         before = previous
         here -= size
-    place = tl.program_id(0) * CHANNELS + channel
-    tl.store(grad_k + place, tl.sum(tl.where(inside, sum_k, 0.0), axis=0), mask=real)
-    tl.store(grad_threshold + place, tl.sum(tl.where(inside, sum_threshold, 0.0), axis=0), mask=real)
-    tl.store(grad_alpha + place, tl.sum(tl.where(inside, sum_alpha, 0.0), axis=0), mask=real)
+    place = sums + tl.program_id(0) * (3 * CHANNELS) + channel
+    tl.store(place, tl.sum(tl.where(inside, sum_k, 0.0), axis=0), mask=real)
+    tl.store(place + CHANNELS, tl.sum(tl.where(inside, sum_threshold, 0.0), axis=0), mask=real)
+    tl.store(place + 2 * CHANNELS, tl.sum(tl.where(inside, sum_alpha, 0.0), axis=0), mask=real)
 
 
 class TritonLIF(torch.autograd.Function):
@@ -166,20 +166,13 @@ class TritonLIF(torch.autograd.Function):
         width = triton.next_power_of_2(channels)
         rows = max(1, _LANES // width)
         programs = triton.cdiv(size, rows * channels)
-        sums = torch.empty(3, programs, channels, dtype=torch.float32, device=membranes.device)
+        sums = torch.empty(programs, 3, channels, dtype=torch.float32, device=membranes.device)
         if size and len(membranes):
             with on(membranes):
                 _backward_kernel[(programs,)](
-                    membranes, grads[0].contiguous(), tau, threshold, alpha, grad_h, sums[0], sums[1], sums[2],
+                    membranes, grads[0].contiguous(), tau, threshold, alpha, grad_h, sums,
                     key, limit(ctx.dropout), scale(ctx.dropout), float(ctx.u_reset), len(membranes), size,
                     CHANNELS=channels, MODE=ctx.mode, DROPOUT=ctx.dropout > 0, ROWS=rows, WIDTH=width,
                 )  # fmt: skip
-        else:
-            sums.zero_()
-        by_k, by_threshold, by_alpha = sums.sum(dim=1)
+        by_k, by_threshold, by_alpha = add_up(sums)
         return grad_h, -by_k / tau.square(), by_threshold, by_alpha, None, None, None, None
-
-
-def on(tensor: Tensor) -> AbstractContextManager[Any]:
-    """Triton launches on the current device, which need not be the tensor's."""
-    return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()

@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+from chronospike.nn.kernels.sums import add_up
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5, 7), (33, 64), (100, 2, 65), (5, 0), (0, 4)])
+def test_sum_over_the_first_dimension(shape: tuple[int, ...]) -> None:
+    parts = torch.randn(shape, generator=torch.Generator().manual_seed(len(shape))).to(DEVICE)
+    torch.testing.assert_close(add_up(parts), parts.sum(dim=0))
