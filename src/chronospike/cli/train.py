@@ -88,6 +88,7 @@ def train(
                 smooth=smooth,
                 watcher=_watcher(settings, show, board, quiet=as_json),
                 on_nodes=lambda done, total: show("scoring", done, total, "nodes"),
+                on_note=None if as_json else say,
             )
     except KeyboardInterrupt:
         typer.echo(f"stopped. Go on with: chronospike train --resume -o {output}", err=True)

@@ -44,3 +44,9 @@ def keep_freed_memory() -> bool:
         return False
     largest = 2**31 - 1
     return bool(mallopt(_M_MMAP_THRESHOLD, largest)) and bool(mallopt(_M_TRIM_THRESHOLD, largest))
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory of a GPU that nobody uses; what torch has set aside for itself and holds nothing counts as free."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

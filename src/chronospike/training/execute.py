@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -42,10 +43,16 @@ def execute(
     smooth: bool = False,
     watcher: Watcher | None = None,
     on_nodes: Progress | None = None,
+    on_note: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """Train the run that `run.begin` started (or go on with it) and return what `metrics.json` says."""
+    """Train the run that `run.begin` started (or go on with it) and return what `metrics.json` says.
+
+    `on_note` is told, in a line, of what a user might not expect.
+    """
     settings = run.settings()
     problem = make_problem(graph, settings, device)
+    if on_note is not None and problem.inputs.host is not None:
+        on_note(problem.inputs.host.describe())
     trainer = Trainer(new_model(settings, graph.num_features, graph.num_classes), problem)
     if resume and run.checkpoint.is_file():
         load_checkpoint(trainer, run.checkpoint)

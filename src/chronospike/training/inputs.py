@@ -14,9 +14,13 @@ from chronospike.data.preprocess import apply, block_statistics
 from chronospike.nn.rows import TreeRows
 from chronospike.rng import derive, derive_torch, signed, threshold
 from chronospike.sampling.tree import NeighbourTree
+from chronospike.training.device import free_bytes
+from chronospike.training.host_table import HostTable
 
 # Features up to this size are standardised once and kept; larger ones stay on disk and are read row by row.
 RESIDENT_BYTES = 6 * 1024**3
+# The part of a GPU's free memory that features may take; larger ones stay in host memory.
+_GPU_SHARE = 0.6
 
 
 class TreeInputs:
@@ -41,6 +45,7 @@ class TreeInputs:
         self.device = device
         self._block_numbers: dict[tuple[int, ...], Tensor] = {}
         self._table = table
+        self.host: HostTable | None = None
         if table is not None:
             self.width, self.static = table.shape[-1], len(table) == 1
             return
@@ -50,21 +55,32 @@ class TreeInputs:
         self.static = graph.features.ndim == 2
         self._blocks = graph.features[None] if self.static else graph.features
         self._mean, self._std = block_statistics(self._blocks)
-        if self._blocks.size * dtype.itemsize <= RESIDENT_BYTES or device.type == "cuda":
-            self._table = torch.empty(self._blocks.shape, dtype=dtype, device=device)
-            for step, block in enumerate(self._blocks):
-                rows = apply(block, float(self._mean[step]), float(self._std[step]))
-                self._table[step].copy_(torch.from_numpy(rows))
+        size = self._blocks.size * dtype.itemsize
+        room = _GPU_SHARE * free_bytes(device) if device.type == "cuda" else RESIDENT_BYTES
+        if size <= room:
+            self._table = self._standardised(device, dtype)
+        elif device.type == "cuda":
+            degrees = graph.history.step_offsets[:, -1]
+            self.host = HostTable(self._standardised(torch.device("cpu"), dtype), degrees, int(room) // 2, device)
+
+    def _standardised(self, device: torch.device, dtype: torch.dtype) -> Tensor:
+        table = torch.empty(self._blocks.shape, dtype=dtype, device=device)
+        for step, block in enumerate(self._blocks):
+            rows = apply(block, float(self._mean[step]), float(self._std[step]))
+            table[step].copy_(torch.from_numpy(rows))
+        return table
 
     @property
     def resident(self) -> bool:
-        """Whether the features are in the device's memory."""
+        """Whether all features are in the device's memory."""
         return self._table is not None
 
     def rows(self, tree: NeighbourTree) -> TreeRows:
         """The features of a tree: by reference where they are in memory, else read from disk."""
         sizes = tuple(tree.hop(hop).shape[1] for hop in range(tree.num_hops + 1))
         steps = (0,) * len(tree.steps) if self.static else tree.steps
+        if self.host is not None:
+            return TreeRows(self.host.rows(tree.nodes, self._blocks_of(steps)), sizes)
         if self._table is None:
             return TreeRows(self._rows_from_disk(tree, steps), sizes)
         return TreeRows(self._table, sizes, tree.nodes, self._blocks_of(steps))

@@ -13,9 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from chronospike.config import Settings
@@ -24,10 +22,11 @@ from chronospike.nn.lif import AdaptiveLIF
 from chronospike.nn.model import ChronoSpike
 from chronospike.rng import derive
 from chronospike.sampling.batches import batches, num_batches
+from chronospike.training.ahead import prepare_ahead
 from chronospike.training.inference import infer
 from chronospike.training.metrics import Scores, score_predictions
 from chronospike.training.problem import Problem, batch_size
-from chronospike.training.step import CapturedStep, Part, PlainStep
+from chronospike.training.step import CapturedStep, Part, PlainStep, Prepared, Roots
 
 # Seconds between two readings of the running loss.
 _REFRESH = 0.1
@@ -125,8 +124,9 @@ class Trainer:
         totals = torch.zeros(3, device=self.problem.device)
         nodes = 0
         shown, mean = 0.0, math.nan
-        for number, roots in enumerate(batches(self.problem.split.train, self.batch_size, s.seed, epoch)):
-            totals += self.batch(roots, epoch, number) * len(roots)
+        order = batches(self.problem.split.train, self.batch_size, s.seed, epoch)
+        for number, (roots, prepared) in enumerate(self._prepared(order, epoch)):
+            totals += self.batch(roots, epoch, number, prepared) * len(roots)
             nodes += len(roots)
             if watcher.on_batch is not None:
                 # Reading the loss waits for the GPU, so it is read no more often than anyone can see.
@@ -158,11 +158,17 @@ class Trainer:
         self.state.epoch = epoch + 1
         return report
 
-    def batch(self, roots: NDArray[np.integer[Any]], epoch: int, number: int) -> Tensor:
+    def _prepared(self, order: Iterator[Roots], epoch: int) -> Iterator[tuple[Roots, Prepared | None]]:
+        """Each batch, sampled while the one before it trains where that is worth a thread."""
+        if not self.step.prepares:
+            return ((roots, None) for roots in order)
+        return prepare_ahead(order, lambda roots: self.step.prepare(roots, epoch))
+
+    def batch(self, roots: Roots, epoch: int, number: int, prepared: Prepared | None = None) -> Tensor:
         """Learn from batch `number` of an epoch; its losses `[3]`: total, classification, contrastive."""
         self._set_learning_rate(epoch + number / self.batches)
         torch.manual_seed(derive(derive(derive(self.settings.seed, 0xD06), epoch), number) % 2**63)
-        losses, has_changed = self.step.run(roots, epoch, number)
+        losses, has_changed = self.step.run(roots, epoch, number, prepared)
         if has_changed:
             self._update_average()
         return losses

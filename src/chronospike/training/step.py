@@ -19,6 +19,7 @@ from torch import Tensor
 
 from chronospike.nn.losses import classification_loss, contrastive_loss
 from chronospike.nn.model import ChronoSpike
+from chronospike.nn.rows import TreeRows
 from chronospike.training.inference import product_precision
 from chronospike.training.problem import Problem
 
@@ -26,6 +27,17 @@ from chronospike.training.problem import Problem
 _WARM_UP = 2
 # In place of the number of a bad batch.
 _NONE = 2**62
+
+
+Roots = NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A batch sampled ahead of time; on a GPU with the event after which it is there."""
+
+    rows: TreeRows
+    ready: torch.cuda.Event | None = None
 
 
 @dataclass(frozen=True)
@@ -55,16 +67,24 @@ class Part:
 class PlainStep:
     """One batch after the other, each operation launched by itself; gradients may be gathered over several batches."""
 
+    prepares = True
+
     def __init__(self, part: Part, batches: int, on_bad: Callable[[str, int], Exception]) -> None:
         self.part = part
         self.batches = batches
         self._on_bad = on_bad
 
-    def run(self, roots: NDArray[np.integer[Any]], epoch: int, number: int) -> tuple[Tensor, bool]:
+    def prepare(self, roots: Roots, epoch: int) -> Prepared | None:
+        """Sample a batch, in any thread, while another trains."""
+        return Prepared(self.part.problem.rows(roots, epoch, training_epoch=epoch))
+
+    def run(self, roots: Roots, epoch: int, number: int, prepared: Prepared | None = None) -> tuple[Tensor, bool]:
         """The losses `[3]` of batch `number`, and whether the weights have changed."""
         part, s = self.part, self.part.problem.settings
+        prepared = prepared or self.prepare(roots, epoch)
+        assert prepared is not None
         with product_precision(part.problem):
-            logits, z = part.model(part.problem.rows(roots, epoch, training_epoch=epoch))
+            logits, z = part.model(prepared.rows)
             losses = part.losses(logits, z, part.problem.targets(roots))
             if not torch.isfinite(losses[0]):
                 raise self._on_bad("loss", number)
@@ -102,6 +122,8 @@ class CapturedStep:
         self._done = 0
         # One for all: every stream has a workspace of the matrix library.
         self._stream = torch.cuda.Stream(device)
+        self._fetching = torch.cuda.Stream(device)
+        self._rows: TreeRows | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
 
     @staticmethod
@@ -113,12 +135,29 @@ class CapturedStep:
             and s.kernels == "auto"
             and s.accumulate == 1
             and problem.sampler.backend == "triton"
-            and problem.inputs.resident
+            and (problem.inputs.resident or problem.inputs.host is not None)
         )
 
-    def run(self, roots: NDArray[np.integer[Any]], epoch: int, number: int) -> tuple[Tensor, bool]:
+    @property
+    def prepares(self) -> bool:
+        """Whether `prepare` has anything to do: not where the graph and the features are on the GPU."""
+        return not self.part.problem.inputs.resident
+
+    def prepare(self, roots: Roots, epoch: int) -> Prepared | None:
+        """Fetch a batch's features from host memory on a stream of its own, while another batch trains."""
+        if not self.prepares:
+            return None
+        filled = np.resize(roots.astype(np.int64), self._size)
+        with torch.cuda.stream(self._fetching):
+            rows = self.part.problem.rows(filled, epoch, training_epoch=epoch)
+            return Prepared(rows, self._fetching.record_event())
+
+    def run(self, roots: Roots, epoch: int, number: int, prepared: Prepared | None = None) -> tuple[Tensor, bool]:
         """The losses `[3]` of batch `number`; they are overwritten by the next. The weights have always changed."""
         self._load(roots, epoch, number)
+        prepared = prepared or self.prepare(roots, epoch)
+        if prepared is not None:
+            self._take(prepared)
         if self._graph is None and self._done >= _WARM_UP:
             self._capture()
         if self._graph is not None:
@@ -134,7 +173,17 @@ class CapturedStep:
         if number != _NONE:
             raise self._on_bad("loss or its gradient", number)
 
-    def _load(self, roots: NDArray[np.integer[Any]], epoch: int, number: int) -> None:
+    def _take(self, prepared: Prepared) -> None:
+        """Copy what was fetched to where the graph reads it."""
+        values = prepared.rows.values
+        if self._rows is None:
+            self._rows = TreeRows(torch.empty_like(values), prepared.rows.sizes)
+        assert prepared.ready is not None
+        torch.cuda.current_stream().wait_event(prepared.ready)
+        values.record_stream(torch.cuda.current_stream())
+        self._rows.values.copy_(values)
+
+    def _load(self, roots: Roots, epoch: int, number: int) -> None:
         filled = np.resize(roots.astype(np.int64), self._size)
         self._roots.copy_(torch.from_numpy(filled).pin_memory(), non_blocking=True)
         self._count.fill_(len(roots))
@@ -150,7 +199,8 @@ class CapturedStep:
         part = self.part
         part.optimiser.zero_grad(set_to_none=True)
         with product_precision(part.problem):
-            logits, z = part.model(part.problem.rows_from_tensors(self._roots, self._tree_key, self._label_key))
+            rows = self._rows or part.problem.rows_from_tensors(self._roots, self._tree_key, self._label_key)
+            logits, z = part.model(rows)
             losses = part.losses(logits, z, self._labels[self._roots], self._positions < self._count)
             losses[0].backward()
             is_good = torch.isfinite(losses[0].detach() + part.clip())
@@ -172,5 +222,6 @@ class CapturedStep:
         self.part.optimiser.zero_grad(set_to_none=True)
         torch.cuda.empty_cache()
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, stream=self._stream):
+        # Another thread may be preparing a batch meanwhile; that is none of the graph's business.
+        with torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode="thread_local"):
             self._compute()
