@@ -1,0 +1,257 @@
+"""How fast training and inference are, against the plain path and against what the machine allows. All of it, one call.
+
+    python benchmarks/speed.py                      # on a GPU: DBLP-, Tmall- and Patent-sized graphs; else the CPU
+    python benchmarks/speed.py --parts cpu scaling  # some parts only
+
+    check    a batch on the fast and on the plain path: largest differences, and spikes that flip at the threshold
+    dblp     seconds per epoch at 80 %, preset paper, fast and plain; stage by stage beside the floor
+    tmall, patent   the same sizes as the benchmark's graphs, fast path only
+    neurons  the neurons' kernel at [27, 6144, 128] against the eager loop, and its share of the copy bandwidth
+    host     DBLP's size with the features left in host memory, against the features on the GPU
+    cpu      benchmarks/cpu_epoch.py: plain, plain with memory kept, fast
+    scaling  seconds per epoch over four numbers of nodes and four of steps, the fitted exponents, a plot
+
+Graphs are synthetic, of the size named (`chronospike bench --like`), features random; times do not depend on either.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from chronospike.bench.machine import measure_machine, settle
+from chronospike.bench.measure import bench, random_features, time_epochs
+from chronospike.config import Settings, make_settings, read_preset
+from chronospike.data.graph import DynamicGraph
+from chronospike.data.lookalike import Sizes, like, lookalike
+from chronospike.nn.lif import AdaptiveLIF, lif_sequence
+from chronospike.nn.model import Record
+from chronospike.training import inputs
+from chronospike.training.device import choose_device, keep_freed_memory
+from chronospike.training.inference import product_precision
+from chronospike.training.loop import Trainer
+from chronospike.training.problem import make_problem, new_model
+
+MERGE = {"dblp": 1, "tmall": 10, "patent": 2}
+GPU_PARTS = ("check", "dblp", "tmall", "patent", "neurons", "host")
+CPU_PARTS = ("check", "dblp", "cpu", "scaling")
+
+
+def settings(**changes: Any) -> Settings:
+    return make_settings({**read_preset("paper"), **changes})
+
+
+def trainer(graph: DynamicGraph, s: Settings, device: torch.device) -> Trainer:
+    problem = make_problem(graph, s, device, table=random_features(graph, s, device, device.type == "cuda"))
+    return Trainer(new_model(s, problem.inputs.width, graph.num_classes), problem)
+
+
+def check(device: torch.device) -> dict[str, Any]:
+    """The same weights and the same trees through both paths."""
+    graph = like("dblp")
+    s = settings(dropout=0.0)
+    held = trainer(graph, s, device)
+    model, problem = held.model.eval(), held.problem
+    rows = problem.rows(problem.split.train[:1024], 0)
+    records, results = {}, {}
+    for kernels in ("auto", "plain"):
+        model.kernels = kernels
+        records[kernels] = Record()
+        model.zero_grad()
+        with product_precision(problem):
+            logits, _ = model(rows, records[kernels])
+            logits.square().mean().backward()
+        results[kernels] = [logits.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
+    pairs = list(zip(records["auto"].spikes, records["plain"].spikes, strict=True))
+    flips = sum(int((one != other).sum()) for one, other in pairs)
+    spikes = sum(one.numel() for one, _ in pairs)
+    worst = max(
+        float((one - other).norm() / other.norm().clamp_min(1e-12))
+        for one, other in zip(results["auto"][1:], results["plain"][1:], strict=True)
+    )
+    logits = float((results["auto"][0] - results["plain"][0]).abs().max())
+    print(
+        f"check: {flips} of {spikes:,} spikes flip ({flips / spikes:.1e}), logits differ by {logits:.1e} at most, ",
+        end="",
+    )
+    print(f"gradients by {worst:.1e} of their norm")
+    return {"flips": flips, "spikes": spikes, "logits": logits, "gradients": worst}
+
+
+def sized(name: str, device: torch.device) -> dict[str, Any]:
+    """`chronospike bench` on a graph of that size; for DBLP the plain path beside it."""
+    graph = like(name, merge=MERGE[name])
+    found = bench(graph, settings(), device, say=lambda _: None)
+    t, i, floor = found["training"], found["inference"], found["floor"]
+    print(
+        f"{name}: {t['seconds_per_epoch']:.4f} s an epoch of {t['batches']} batches "
+        f"({floor['ratio']:.1f} times the floor of {floor['seconds_per_epoch']:.4f} s), inference of all "
+        f"{graph.num_nodes:,} nodes {i['seconds']:.2f} s, peak memory {found['peak_memory_bytes'] / 1e9:.2f} GB"
+    )
+    for row in found["stages"]:
+        print(
+            f"  {row['stage']:10}{1e3 * row['seconds']:8.3f} ms  {row['bytes'] / 1e6:8.1f} MB  "
+            f"{row['operations'] / 1e9:7.2f} GFLOP  floor {1e3 * row['floor_seconds']:7.3f} ms  "
+            f"ratio {row['ratio']:.1f}"
+        )
+    if name == "dblp":
+        plain = trainer(graph, settings(kernels="plain", precision="single"), device)
+        found["plain_seconds_per_epoch"] = time_epochs(plain, 3)["seconds_per_epoch"]
+        ratio = found["plain_seconds_per_epoch"] / t["seconds_per_epoch"]
+        print(f"  the plain path takes {found['plain_seconds_per_epoch']:.3f} s, {ratio:.1f} times as long")
+    return found
+
+
+def neurons(device: torch.device) -> dict[str, Any]:
+    """Forward and backward at DBLP's first layer."""
+    h = torch.randn(27, 6144, 128, device=device)
+    layer = AdaptiveLIF(128).to(device)
+    weights = torch.randn_like(h)
+
+    def both(implementation: Any) -> Callable[[], None]:
+        def work() -> None:
+            x = h.detach().requires_grad_()
+            spikes, _ = lif_sequence(x, layer.current(), implementation=implementation)
+            (spikes * weights).sum().backward()
+
+        return work
+
+    kernel, eager = (seconds(both(name), device) for name in ("triton", "plain"))
+    # Forward: inputs in, spikes and membranes out. Backward: membranes and gradient in, gradient out; the test's own
+    # product with the weights and its gradient come on top.
+    moved = (3 + 3 + 4) * h.numel() * 4
+    share = moved / kernel / measure_machine(device).bandwidth
+    print(f"neurons at [27, 6144, 128]: kernel {1e3 * kernel:.3f} ms, eager loop {1e3 * eager:.3f} ms, ", end="")
+    print(f"{eager / kernel:.1f} times; {share:.0%} of the copy bandwidth")
+    return {"kernel_seconds": kernel, "eager_seconds": eager, "bandwidth_share": share}
+
+
+def seconds(work: Callable[[], None], device: torch.device, repeats: int = 20) -> float:
+    """Median of a work's replays as a CUDA graph, so that launches do not count on either side."""
+    stream = torch.cuda.Stream(device)
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            work()
+    settle(device)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        work()
+    times = []
+    for _ in range(repeats):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        graph.replay()
+        end.record()
+        settle(device)
+        times.append(begin.elapsed_time(end) / 1e3)
+    return float(statistics.median(times))
+
+
+def host(device: torch.device) -> dict[str, Any]:
+    """The same training with the features on either side of the bus: same losses, other times."""
+    graph = like("dblp")
+    values = np.random.default_rng(0).standard_normal((graph.num_steps, graph.num_nodes, 128), dtype=np.float32)
+    graph = graph.with_features(values)
+    result: dict[str, Any] = {}
+    share = inputs._GPU_SHARE
+    for where, room in (("device", share), ("host", 1e-3)):
+        inputs._GPU_SHARE = room
+        s = settings()
+        held = Trainer(new_model(s, 128, graph.num_classes), make_problem(graph, s, device))
+        reports = [report for report, _ in zip(held.epochs(), range(4), strict=False)]
+        result[where] = {"losses": [r.loss for r in reports], "seconds_per_epoch": min(r.seconds for r in reports[1:])}
+        if held.problem.inputs.host is not None:
+            print(f"host: {held.problem.inputs.host.describe()}")
+    inputs._GPU_SHARE = share
+    apart = max(abs(a - b) for a, b in zip(result["device"]["losses"], result["host"]["losses"], strict=True))
+    print(
+        f"host: {result['host']['seconds_per_epoch']:.3f} s an epoch, {result['device']['seconds_per_epoch']:.3f} s ",
+        end="",
+    )
+    print(f"with the features on the GPU; losses of four epochs differ by {apart:.1e} at most")
+    return result
+
+
+def cpu(options: argparse.Namespace) -> dict[str, Any]:
+    path = options.work / "cpu_epoch.json"
+    script = Path(__file__).with_name("cpu_epoch.py")
+    subprocess.run([sys.executable, script, "--work", options.work / "cpu_epoch", "--json", path], check=True)
+    return dict(json.loads(path.read_text()))
+
+
+def scaling(device: torch.device, options: argparse.Namespace) -> dict[str, Any]:
+    """Time over size: the exponent of the fitted power is 1 where the cost is linear."""
+    scale = 16 if device.type == "cuda" else 1
+    nodes = {n: (n, 12) for n in (8_000 * scale, 16_000 * scale, 32_000 * scale, 64_000 * scale)}
+    steps = {t: (16_000 * scale, t) for t in (8, 16, 32, 64)}
+    result: dict[str, Any] = {}
+    for name, sizes in (("nodes", nodes), ("steps", steps)):
+        times = []
+        for count, length in sizes.values():
+            graph = lookalike(Sizes(count, 8 * count, length, 10))
+            times.append(time_epochs(trainer(graph, settings(), device), 3)["seconds_per_epoch"])
+        exponent = float(np.polyfit(np.log(list(sizes)), np.log(times), 1)[0])
+        result[name] = {"sizes": list(sizes), "seconds": times, "exponent": exponent}
+        shown = ", ".join(f"{size:,}: {value:.2f} s" for size, value in zip(sizes, times, strict=True))
+        print(f"scaling with {name}: exponent {exponent:.2f} ({shown})", flush=True)
+    _plot(result, options.work / f"scaling-{device.type}.png")
+    return result
+
+
+def _plot(result: dict[str, Any], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6))
+    for axis, (name, found) in zip(axes, result.items(), strict=True):
+        sizes, times = np.array(found["sizes"]), np.array(found["seconds"])
+        axis.loglog(sizes, times, "o-", label="measured")
+        axis.loglog(sizes, times[0] * sizes / sizes[0], "--", color="grey", label="linear")
+        axis.set(xlabel=name, ylabel="seconds per epoch", title=f"exponent {found['exponent']:.2f}")
+        axis.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        axis.minorticks_off()
+        axis.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    print(f"wrote {path}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--parts", nargs="*", help="which parts; by default all that fit the device")
+    parser.add_argument("--work", type=Path, default=Path("build/speed"), help="plots and figures go here")
+    options = parser.parse_args()
+    device = choose_device(options.device)
+    keep_freed_memory()
+    options.work.mkdir(parents=True, exist_ok=True)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads"
+    print(f"{name}, torch {torch.__version__}, seed 0", flush=True)
+    parts: dict[str, Callable[[], dict[str, Any]]] = {
+        "check": lambda: check(device),
+        **{size: (lambda size=size: sized(size, device)) for size in MERGE},  # type: ignore[misc]
+        "neurons": lambda: neurons(device),
+        "host": lambda: host(device),
+        "cpu": lambda: cpu(options),
+        "scaling": lambda: scaling(device, options),
+    }
+    figures = {}
+    for part in options.parts or (GPU_PARTS if device.type == "cuda" else CPU_PARTS):
+        figures[part] = parts[part]()
+        sys.stdout.flush()
+        (options.work / f"figures-{device.type}.json").write_text(json.dumps(figures, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
