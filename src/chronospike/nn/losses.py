@@ -8,6 +8,8 @@ from torch.nn import functional as F
 
 # A similarity that no softmax notices; finite, so that rows to be ignored stay finite too.
 _NEVER = -1e9
+# What cross-entropy takes for a row that does not count.
+_IGNORED = -100
 
 
 def info_nce(first: Tensor, second: Tensor, temperature: float = 0.5, valid: Tensor | None = None) -> Tensor:
@@ -16,19 +18,22 @@ def info_nce(first: Tensor, second: Tensor, temperature: float = 0.5, valid: Ten
     Row i of `first` should be nearer, by cosine, to row i of `second` than to any other row. Rows that are not
     `valid [B]`, the filling of a last batch, count neither as nodes nor as others.
     """
-    similarity = F.normalize(first, dim=-1) @ F.normalize(second, dim=-1).t() / temperature
+    # Both at once: on a GPU the number of operations is what this costs.
+    one, other = F.normalize(torch.stack([first, second]), dim=-1)
+    similarity = one @ other.t() / temperature
     own = torch.arange(len(first), device=first.device)
-    if valid is None:
-        return F.cross_entropy(similarity, own)
-    each = F.cross_entropy(similarity.masked_fill(~valid, _NEVER), own, reduction="none")
-    return each.where(valid, 0.0).sum() / valid.sum()
+    if valid is not None:
+        own = own.masked_fill(~valid, _IGNORED)
+        similarity = similarity.masked_fill(~valid, _NEVER)
+    return F.cross_entropy(similarity, own)
 
 
 def contrastive_loss(
     embedding: Tensor, dropout: float = 0.1, temperature: float = 0.5, valid: Tensor | None = None
 ) -> Tensor:
     """InfoNCE of two independent dropout views of the embeddings `[B, C]`."""
-    return info_nce(F.dropout(embedding, dropout), F.dropout(embedding, dropout), temperature, valid)
+    first, second = F.dropout(embedding.repeat(2, 1, 1), dropout)
+    return info_nce(first, second, temperature, valid)
 
 
 def classification_loss(
@@ -39,8 +44,6 @@ def classification_loss(
     valid: Tensor | None = None,
 ) -> Tensor:
     """Cross-entropy of `logits [B, classes]`, a weighted mean over the rows that are `valid [B]`, or all."""
-    if valid is None:
-        return F.cross_entropy(logits, targets, weight=class_weights, label_smoothing=smoothing)
-    each = F.cross_entropy(logits, targets, weight=class_weights, label_smoothing=smoothing, reduction="none")
-    share = torch.ones_like(each) if class_weights is None else class_weights[targets]
-    return each.where(valid, 0.0).sum() / share.where(valid, 0.0).sum()
+    if valid is not None:
+        targets = targets.masked_fill(~valid, _IGNORED)
+    return F.cross_entropy(logits, targets, weight=class_weights, label_smoothing=smoothing)
