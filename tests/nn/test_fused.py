@@ -49,7 +49,7 @@ def test_fused_network_equals_the_plain_one(shape: Any, seed: int) -> None:
         logits, z = model(rows, record)
         gradients = torch.autograd.grad((weights * logits).sum(), list(model.parameters()), allow_unused=True)
         found[kernels] = [logits, z, *(gradient for gradient in gradients if gradient is not None)]
-        spikes[kernels] = record.spikes
+        spikes[kernels] = [layer.detach() for layer in record.spikes]
     flips = sum(int((a != b).sum()) for a, b in zip(spikes["auto"], spikes["plain"], strict=True))
     count = sum(layer.numel() for layer in spikes["auto"])
     assert 0 < sum(float(layer.sum()) for layer in spikes["auto"]) < count

@@ -191,7 +191,7 @@ def _parts(trainer: Trainer, roots: Any) -> list[tuple[str, Callable[[_Flow], No
         return work
 
     def read(flow: _Flow) -> None:
-        flow.z = model.readout(model.temporal(flow.spikes))
+        flow.z = model.readout(model.temporal(flow.spikes, model.kernels))
         flow.logits = model.classifier(flow.z)
 
     def lose(flow: _Flow) -> None:

@@ -117,7 +117,7 @@ class ChronoSpike(nn.Module):
         if record is not None and isinstance(self.temporal, TemporalTransformer):
             last, record.time_attention = self.temporal.forward_plain(spikes)
             return last
-        result: Tensor = self.temporal(spikes)
+        result: Tensor = self.temporal(spikes, self.kernels)
         return result
 
     def parameter_count(self) -> int:

@@ -14,18 +14,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from chronospike.nn.fused import Kernels, has_triton
+
 
 class MeanOverSteps(nn.Module):
     """The mean spike rate per channel: the ablation "w/o Temporal Transformer"."""
 
-    def forward(self, spikes: Tensor) -> Tensor:
+    def forward(self, spikes: Tensor, kernels: Kernels = "auto") -> Tensor:
+        del kernels
         return spikes.mean(dim=0)
 
 
 class LastStep(nn.Module):
     """The last spike vector alone."""
 
-    def forward(self, spikes: Tensor) -> Tensor:
+    def forward(self, spikes: Tensor, kernels: Kernels = "auto") -> Tensor:
+        del kernels
         return spikes[-1]
 
 
@@ -36,7 +40,8 @@ class LSTMOverSteps(nn.Module):
         super().__init__()
         self.lstm = nn.LSTM(channels, channels)
 
-    def forward(self, spikes: Tensor) -> Tensor:
+    def forward(self, spikes: Tensor, kernels: Kernels = "auto") -> Tensor:
+        del kernels
         output: Tensor = self.lstm(spikes)[0]
         return output[-1]
 
@@ -94,23 +99,22 @@ class TemporalTransformer(nn.Module):
             return spikes
         return spikes + self.position_table(len(spikes)).unsqueeze(1)
 
-    def forward(self, spikes: Tensor) -> Tensor:
-        if self.positions is None:
+    def forward(self, spikes: Tensor, kernels: Kernels = "auto") -> Tensor:
+        if self.positions is None or kernels == "plain":
             return self.forward_plain(spikes)[0]
-        x = self._placed(spikes)
+        last = spikes[-1] + self.position_table(len(spikes))[-1]
         w_query, w_key, w_value = self.in_weight.chunk(3)
         b_query, _, b_value = self.in_bias.chunk(3)
-        width = x.shape[-1] // self.heads
-        query = F.linear(x[-1], w_query, b_query).unflatten(-1, (self.heads, -1)) / math.sqrt(width)
+        width = last.shape[-1] // self.heads
+        query = F.linear(last, w_query, b_query).unflatten(-1, (self.heads, -1)) / math.sqrt(width)
         # The key bias adds the same to every step's logit, and the softmax does not see it.
         folded = torch.einsum("bhd,hdc->bhc", query, w_key.unflatten(0, (self.heads, -1)))
-        attention = torch.einsum("tbc,bhc->tbh", x, folded).softmax(dim=0)
-        attention = F.dropout(attention, self.dropout, self.training)
-        pooled = torch.einsum("tbh,tbc->bhc", attention, x)
+        dropout = self.dropout if self.training else 0.0
+        pooled, total = pool_over_steps(spikes, self.position_table(len(spikes)), folded, dropout, kernels)
         mixed = torch.einsum("bhc,hdc->bhd", pooled, w_value.unflatten(0, (self.heads, -1)))
         # Dropout leaves weights that no longer add up to one, so the value bias is weighted too.
-        mixed = mixed + attention.sum(dim=0).unsqueeze(-1) * b_value.unflatten(0, (self.heads, -1))
-        return self._finish(x[-1], mixed.flatten(-2))
+        mixed = mixed + total.unsqueeze(-1) * b_value.unflatten(0, (self.heads, -1))
+        return self._finish(last, mixed.flatten(-2))
 
     def forward_plain(self, spikes: Tensor) -> tuple[Tensor, Tensor]:
         """The whole encoder: the last step `[B, C]`, and the attention `[B, H, T, T]` (query, key)."""
@@ -135,6 +139,32 @@ class TemporalTransformer(nn.Module):
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training)
+
+
+def pool_over_steps(
+    spikes: Tensor, positions: Tensor, queries: Tensor, dropout: float = 0.0, kernels: Kernels = "auto"
+) -> tuple[Tensor, Tensor]:
+    """Rows x = spikes + positions, weighed by the softmax over the steps of x · q and added up.
+
+    Args:
+        spikes: `[T, B, C]`.
+        positions: `[T, C]`.
+        queries: `[B, H, C]`, one per node and head.
+        dropout: share of the weights set to zero, the rest scaled up.
+
+    Returns:
+        The sums `[B, H, C]`, and the sums of the weights themselves `[B, H]`, which dropout makes differ from one.
+    """
+    if kernels == "auto" and spikes.is_cuda and spikes.dtype == torch.float32 and has_triton():
+        from chronospike.nn.kernels.temporal import MOST_VALUES, TritonPool
+
+        if 4 * len(spikes) * spikes.shape[-1] <= MOST_VALUES:
+            pooled, total = TritonPool.apply(spikes, positions, queries, dropout)  # type: ignore[no-untyped-call]
+            return pooled, total
+    x = spikes + positions.unsqueeze(1)
+    attention = torch.einsum("tbc,bhc->tbh", x, queries).softmax(dim=0)
+    attention = F.dropout(attention, dropout)
+    return torch.einsum("tbh,tbc->bhc", attention, x), attention.sum(dim=0)
 
 
 def _rotate(x: Tensor, base: float = 10_000.0) -> Tensor:

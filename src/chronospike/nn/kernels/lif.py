@@ -33,7 +33,7 @@ _SECOND = tl.constexpr(0x94D049BB133111EB)
 
 
 @triton.jit
-def _kept(key, element, drop):  # type: ignore[no-untyped-def]
+def kept(key, element, drop):  # type: ignore[no-untyped-def]
     """Whether `chronospike.nn.dropout.keep_mask` keeps an element of the flat tensor."""
     z = key + ((element >> 2).to(tl.uint64) + 1) * _GOLDEN
     z = (z ^ (z >> 30)) * _FIRST
@@ -65,7 +65,7 @@ def _forward_kernel(  # type: ignore[no-untyped-def]
             tl.store(membranes + here, before, mask=inside)
         value = fired.to(tl.float32)
         if DROPOUT:
-            value = tl.where(_kept(word, here, drop), value * scale, 0.0)
+            value = tl.where(kept(word, here, drop), value * scale, 0.0)
         tl.store(spikes + here, value, mask=inside)
         here += size
 
@@ -104,7 +104,7 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
         carried = (1.0 - k) * later
         grad = tl.load(grad_spikes + here, mask=inside, other=0.0).to(tl.float32)
         if DROPOUT:
-            grad = tl.where(_kept(word, here, drop), grad * scale, 0.0)
+            grad = tl.where(kept(word, here, drop), grad * scale, 0.0)
         if MODE == 1:
             grad += carried * (u_reset - before)
         through = grad * slope / bend
