@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -32,6 +33,8 @@ from chronospike.training.weights import class_names, load_weights, rebuild, sav
 
 # Up to this many nodes a run predicts all of them; beyond, only those it is scored on.
 _PREDICT_ALL = 200_000
+# Seconds of training that a run may lose when it is killed, beside the epoch it is in.
+_SAVE_EVERY = 1.0
 
 
 def execute(
@@ -58,8 +61,12 @@ def execute(
         load_checkpoint(trainer, run.checkpoint)
     run.write_epochs(trainer.state.history)
     try:
+        saved = -math.inf
         for report in trainer.epochs(watcher):
-            save_checkpoint(trainer, run.checkpoint)
+            # On a GPU an epoch may take less time than writing it down.
+            if time.perf_counter() - saved > _SAVE_EVERY or trainer.state.finished(settings):
+                save_checkpoint(trainer, run.checkpoint)
+                saved = time.perf_counter()
             run.append_epoch(report)
     except torch.OutOfMemoryError as error:
         raise ChronoSpikeError(
