@@ -15,8 +15,8 @@ from chronospike.nn.rows import TreeRows
 Kernels = Literal["auto", "plain", "shapes"]
 """Fused where there is a kernel, never, or only the memory that the GPU's would take (`nn/shapes.py`)."""
 
-# What a program can hold in its registers.
-_WIDEST, _WIDEST_HEAD = 512, 64
+# Rows that no GPU's registers would hold need not be tried.
+_WIDEST = 512
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,13 @@ class AttentionWeights:
 
 def fused_attention(x: TreeRows, weights: AttentionWeights) -> Tensor | None:
     """`[T, n, C]` as `aggregate_tree` means it, or None where no kernel fits."""
-    fits = x.width <= _WIDEST and weights.channels // weights.heads <= _WIDEST_HEAD
-    if fits and x.values.is_cuda and x.values.dtype in (torch.float32, torch.float16) and has_triton():
-        from chronospike.nn.kernels.attention import attend
+    if x.values.is_cuda and x.values.dtype in (torch.float32, torch.float16) and has_triton():
+        from chronospike.nn.kernels import attention as on_gpu
 
-        return attend(x, weights, half=torch.get_float32_matmul_precision() != "highest")
+        half = torch.get_float32_matmul_precision() != "highest"
+        if x.width <= _WIDEST and on_gpu.fits(x, weights, half):
+            return on_gpu.attend(x, weights, half)
+        return None
     if x.values.device.type == "cpu":
         from chronospike.nn.cpu import attention as on_cpu
 

@@ -11,6 +11,8 @@ from chronospike.nn.aggregate import AttentiveAggregator, aggregate_tree
 from chronospike.nn.rows import TreeRows
 
 pytest.importorskip("triton")
+from triton.runtime.errors import OutOfResources
+
 from chronospike.nn.kernels import attention
 from chronospike.nn.kernels.attention import attend
 
@@ -114,3 +116,36 @@ def test_no_roots_give_no_rows() -> None:
     aggregator = _aggregator(4, 8, 2)
     x = TreeRows(torch.zeros(3, 0, 4, device=DEVICE), (0, 0))
     assert attend(x, aggregator.attention_weights(), False).shape == (3, 0, 8)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_heads_in_groups_give_the_same_sums(monkeypatch: pytest.MonkeyPatch, groups: int) -> None:
+    monkeypatch.setattr(attention, "_GROUPS", groups)
+    torch.manual_seed(6)
+    sizes = _sizes(5, (3,))
+    for heads in (1, 3, 4):
+        values = torch.randn(2, sum(sizes), 6, device=DEVICE, requires_grad=True)
+        _compare(_aggregator(6, 12, heads), TreeRows(values, sizes))
+
+
+@pytest.mark.parametrize("is_dense", [False, True])
+def test_a_device_without_the_room_is_found_out_once(monkeypatch: pytest.MonkeyPatch, is_dense: bool) -> None:
+    sizes = _sizes(2, (2, 1))
+    nodes = torch.zeros(3, sum(sizes), dtype=torch.int32, device=DEVICE)
+    x = TreeRows(torch.zeros(3, 4, 5, device=DEVICE), sizes, nodes, torch.zeros(3, dtype=torch.int64, device=DEVICE))
+    if is_dense:
+        x = TreeRows(torch.zeros(3, sum(sizes), 5, device=DEVICE), sizes)
+    weights = _aggregator(5, 6, 2).attention_weights()
+    monkeypatch.setattr(attention, "_known", {})
+    assert attention.fits(x, weights, False)
+    calls: list[int] = []
+
+    def full(*_: Any) -> None:
+        calls.append(1)
+        raise OutOfResources(300_000, 100_000, "shared memory")
+
+    monkeypatch.setattr(attention, "_known", {})
+    monkeypatch.setattr(attention, "attend", full)
+    assert not attention.fits(x, weights, False)
+    assert not attention.fits(x, weights, False)
+    assert len(calls) == 1

@@ -1,0 +1,282 @@
+"""The Triton kernels of the neighbour attention; `attention.py` says what they do together and launches them.
+
+In all of them a row of the trees is named by its position, step by step and hop by hop, and a target by its place among
+the positions that have neighbours. Channels are held head by head, each head padded to a power of two.
+"""
+
+from __future__ import annotations
+
+import os
+
+import triton
+import triton.language as tl
+
+# Triton's interpreter multiplies no matrices of bfloat16.
+_INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
+
+
+@triton.jit
+def _place(row, n, columns, own_start, near_start, FANOUT: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The step of each target of a hop, its own position in the trees and that of its first neighbour."""
+    # Divided in 32 bits, which is much faster; `attention._Launch` sees to it that they are enough.
+    step = row // n
+    i = (row - step * n).to(tl.int64)
+    step = step.to(tl.int64)
+    return step, step * columns + own_start + i, step * columns + near_start + i * FANOUT
+
+
+@triton.jit
+def _read(x, nodes, base, position, inside, d, WIDTH: tl.constexpr, GATHER: tl.constexpr):  # type: ignore[no-untyped-def]
+    """`[targets, D]` features at the given positions, in single precision."""
+    row = position
+    if GATHER:
+        row = base + tl.load(nodes + position, mask=inside, other=0).to(tl.int64)
+    mask = inside[:, None] & (d < WIDTH)[None, :]
+    return tl.load(x + row[:, None] * WIDTH + d[None, :], mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _dot(a, b, HALF: tl.constexpr):  # type: ignore[no-untyped-def]
+    """For values, all of moderate size: half precision keeps as many digits as TF32."""
+    if HALF:
+        return tl.dot(a.to(tl.float16), b.to(tl.float16))
+    return tl.dot(a, b, input_precision="ieee")
+
+
+@triton.jit
+def _dot_sum(a, b, HALF: tl.constexpr):  # type: ignore[no-untyped-def]
+    """For sums over very many rows: what is rounded averages out, what is too small for half precision would not."""
+    if HALF:
+        a, b = a.to(tl.bfloat16), b.to(tl.bfloat16)
+        if _INTERPRETED:
+            a, b = a.to(tl.float32), b.to(tl.float32)
+        return tl.dot(a, b)
+    return tl.dot(a, b, input_precision="ieee")
+
+
+@triton.jit
+def _dot_gradient(a, b, HALF: tl.constexpr):  # type: ignore[no-untyped-def]
+    """For gradients, which may be too small for half precision."""
+    if HALF:
+        return tl.dot(a, b, input_precision="tf32")
+    return tl.dot(a, b, input_precision="ieee")
+
+
+@triton.jit
+def _channel(HEADS: tl.constexpr, PART: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Channels in blocks of PP for each of HP heads, both powers of two: which channel a place stands for, if any."""
+    c = tl.arange(0, HP * PP)
+    head, k = c // PP, c % PP
+    return head * PART + k, (head < HEADS) & (k < PART)
+
+
+@triton.jit
+def _by_head(channel, real, d, weight, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+    """`[D, HP PP]`: a `[C, D]` weight, transposed."""
+    mask = (d < WIDTH)[:, None] & real[None, :]
+    return tl.load(weight + channel[None, :] * WIDTH + d[:, None], mask=mask, other=0.0)
+
+
+@triton.jit
+def forward_kernel(  # type: ignore[no-untyped-def]
+    x, nodes, blocks, w_self, b_self, w_near, b_near, a_self, a_near, out, logits, normaliser,
+    n, rows, columns, targets, own_start, near_start, count, slope,
+    WIDTH: tl.constexpr, PART: tl.constexpr, HEADS: tl.constexpr, FANOUT: tl.constexpr, GATHER: tl.constexpr,
+    HALF: tl.constexpr, SAVE: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr,
+):  # fmt: skip
+    r = tl.program_id(0) * BM + tl.arange(0, BM)
+    inside = r < rows
+    step, own, near = _place(r, n, columns, own_start, near_start, FANOUT)
+    base = step
+    if GATHER:
+        base = tl.load(blocks + step, mask=inside, other=0) * count
+    d, h = tl.arange(0, BD), tl.arange(0, HP)
+    channel, real = _channel(HEADS, PART, HP, PP)
+    x_own = _read(x, nodes, base, own, inside, d, WIDTH, GATHER)
+    projected = _dot(x_own, _by_head(channel, real, d, w_self, WIDTH), HALF)
+    projected += tl.load(b_self + channel, mask=real, other=0.0)[None, :]
+    attend = tl.load(a_self + channel, mask=real, other=0.0)
+    by_self = tl.sum(tl.reshape(projected * attend[None, :], [BM, HP, PP]), axis=2)
+    # The neighbours' bias: in every logit, and, as the weights add up to one, in the result as it is.
+    attend = tl.load(a_near + channel, mask=real, other=0.0)
+    bias = tl.load(b_near + channel, mask=real, other=0.0)
+    by_self += tl.sum(tl.reshape(bias * attend, [HP, PP]), axis=1)[None, :]
+    w = _by_head(channel, real, d, w_near, WIDTH)
+    top = tl.full([BM, HP], float("-inf"), dtype=tl.float32)
+    total = tl.zeros([BM, HP], dtype=tl.float32)
+    mixed = tl.zeros([BM, HP, PP], dtype=tl.float32)
+    saved = inside[:, None] & (h < HEADS)[None, :]
+    for s in range(FANOUT):
+        x_near = _read(x, nodes, base, near + s, inside, d, WIDTH, GATHER)
+        value = tl.reshape(_dot(x_near, w, HALF), [BM, HP, PP])
+        logit = by_self + tl.sum(value * tl.reshape(attend, [1, HP, PP]), axis=2)
+        if SAVE:
+            tl.store(logits + (near + s)[:, None] * HEADS + h[None, :], logit, mask=saved)
+        logit = tl.where(logit > 0, logit, slope * logit)
+        higher = tl.maximum(top, logit)
+        shrink, weight = tl.exp(top - higher), tl.exp(logit - higher)
+        mixed = mixed * shrink[:, :, None] + weight[:, :, None] * value
+        total = total * shrink + weight
+        top = higher
+    result = projected + tl.reshape(mixed / total[:, :, None], [BM, HP * PP]) + bias[None, :]
+    target = step * targets + (own - step * columns)
+    place = out + target[:, None] * (HEADS * PART) + channel[None, :]
+    tl.store(place, result, mask=inside[:, None] & real[None, :])
+    if SAVE:
+        tl.store(normaliser + target[:, None] * HEADS + h[None, :], top + tl.log(total), mask=saved)
+
+
+@triton.jit
+def logits_kernel(  # type: ignore[no-untyped-def]
+    x, nodes, blocks, w_near, logits, normaliser, grad_out, attention, near_change, own_change,
+    part_grad, part_logit, first_part,
+    n, rows, columns, targets, own_start, near_start, count, slope,
+    WIDTH: tl.constexpr, PART: tl.constexpr, HEADS: tl.constexpr, FANOUT: tl.constexpr, GATHER: tl.constexpr,
+    HALF: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr,
+):  # fmt: skip
+    """The attention of each neighbour, and the gradients of the neighbours' and the target's shares of the logits.
+
+    Sums over the targets of a program come along: of the gradients, and of those of the logits.
+    """
+    r = tl.program_id(0) * BM + tl.arange(0, BM)
+    inside = r < rows
+    step, own, near = _place(r, n, columns, own_start, near_start, FANOUT)
+    base = step
+    if GATHER:
+        base = tl.load(blocks + step, mask=inside, other=0) * count
+    d, h = tl.arange(0, BD), tl.arange(0, HP)
+    channel, real = _channel(HEADS, PART, HP, PP)
+    target = step * targets + (own - step * columns)
+    place = grad_out + target[:, None] * (HEADS * PART) + channel[None, :]
+    grad = tl.load(place, mask=inside[:, None] & real[None, :], other=0.0)
+    w = _by_head(channel, real, d, w_near, WIDTH)
+    wanted = inside[:, None] & (h < HEADS)[None, :]
+    norm = tl.load(normaliser + target[:, None] * HEADS + h[None, :], mask=wanted, other=float("inf"))
+    mean = tl.zeros([BM, HP], dtype=tl.float32)
+    for s in range(FANOUT):
+        x_near = _read(x, nodes, base, near + s, inside, d, WIDTH, GATHER)
+        # What the loss gains by this neighbour's weight.
+        gain = tl.sum(tl.reshape(_dot(x_near, w, HALF) * grad, [BM, HP, PP]), axis=2)
+        position = (near + s)[:, None] * HEADS + h[None, :]
+        logit = tl.load(logits + position, mask=wanted, other=0.0)
+        weight = tl.exp(tl.where(logit > 0, logit, slope * logit) - norm)
+        mean += weight * gain
+        tl.store(attention + position, weight, mask=wanted)
+        tl.store(near_change + position, gain, mask=wanted)
+    # Each thread may read what another has written.
+    tl.debug_barrier()
+    total = tl.zeros([BM, HP], dtype=tl.float32)
+    for s in range(FANOUT):
+        position = (near + s)[:, None] * HEADS + h[None, :]
+        logit = tl.load(logits + position, mask=wanted, other=0.0)
+        weight = tl.exp(tl.where(logit > 0, logit, slope * logit) - norm)
+        change = weight * (tl.load(near_change + position, mask=wanted, other=0.0) - mean)
+        change = tl.where(logit > 0, change, slope * change)
+        tl.store(near_change + position, change, mask=wanted)
+        total += change
+    tl.store(own_change + target[:, None] * HEADS + h[None, :], total, mask=wanted)
+    part = first_part + tl.program_id(0)
+    tl.store(part_grad + part * (HEADS * PART) + channel, tl.sum(grad, axis=0), mask=real)
+    tl.store(part_logit + part * HEADS + h, tl.sum(tl.where(wanted, total, 0.0), axis=0), mask=h < HEADS)
+
+
+@triton.jit
+def _row_gradient(  # type: ignore[no-untyped-def]
+    position, target, inside, grad_out, attend, attention, change, first_head,
+    HEADS: tl.constexpr, PART: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr, OWN: tl.constexpr,
+):  # fmt: skip
+    """`[rows, HP PP]`: the gradient of each row's projection, for HP heads from `first_head` on."""
+    h, k = first_head + tl.arange(0, HP), tl.arange(0, PP)
+    wanted = inside[:, None] & (h < HEADS)[None, :]
+    channel = h[:, None] * PART + k[None, :]
+    real = (h < HEADS)[:, None] & (k < PART)[None, :]
+    place = grad_out + target[:, None, None] * (HEADS * PART) + channel[None, :, :]
+    grad = tl.load(place, mask=inside[:, None, None] & real[None, :, :], other=0.0)
+    a = tl.load(attend + channel, mask=real, other=0.0)
+    row = target if OWN else position
+    by_logit = tl.load(change + row[:, None] * HEADS + h[None, :], mask=wanted, other=0.0)
+    if not OWN:
+        weight = tl.load(attention + position[:, None] * HEADS + h[None, :], mask=wanted, other=0.0)
+        grad = grad * weight[:, :, None]
+    grad += by_logit[:, :, None] * a[None, :, :]
+    return tl.reshape(grad, [position.shape[0], HP * PP])
+
+
+@triton.jit
+def sums_kernel(  # type: ignore[no-untyped-def]
+    x, nodes, blocks, grad_out, attend, attention, change, part_weight, part_attend,
+    n, rows, columns, targets, own_start, near_start, count, shares, first_share,
+    WIDTH: tl.constexpr, PART: tl.constexpr, HEADS: tl.constexpr, FANOUT: tl.constexpr, GATHER: tl.constexpr,
+    HALF: tl.constexpr, OWN: tl.constexpr,
+    BM: tl.constexpr, BD: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr, HE: tl.constexpr,
+):  # fmt: skip
+    """The gradient of one projection's weight for HP heads, summed over the blocks `program_id(0)`, + shares, …
+
+    `part_attend` sums logit gradient ⊗ row, from which that of the attention vector follows.
+    """
+    first_head = tl.program_id(1) * HP
+    d = tl.arange(0, BD)
+    # Sixteen columns at least, as a product needs: the heads, then zeros.
+    e = tl.arange(0, HE)
+    of_ours = (e < HP) & (first_head + e < HEADS)
+    sum_weight = tl.zeros([HP * PP, BD], dtype=tl.float32)
+    sum_attend = tl.zeros([HE, BD], dtype=tl.float32)
+    for block in range(tl.program_id(0), tl.cdiv(rows, BM), shares):
+        r = block * BM + tl.arange(0, BM)
+        inside = r < rows
+        if OWN:
+            step, position, _near = _place(r, n, columns, own_start, near_start, FANOUT)
+            target = step * targets + (position - step * columns)
+            row = target
+        else:
+            step, own, near = _place(r // FANOUT, n, columns, own_start, near_start, FANOUT)
+            position = near + r % FANOUT
+            target = step * targets + (own - step * columns)
+            row = position
+        base = step
+        if GATHER:
+            base = tl.load(blocks + step, mask=inside, other=0) * count
+        value = _read(x, nodes, base, position, inside, d, WIDTH, GATHER)
+        grad = _row_gradient(
+            position, target, inside, grad_out, attend, attention, change, first_head, HEADS, PART, HP, PP, OWN
+        )
+        wanted = inside[:, None] & of_ours[None, :]
+        by_logit = tl.load(change + row[:, None] * HEADS + (first_head + e)[None, :], mask=wanted, other=0.0)
+        sum_weight += _dot_sum(tl.trans(grad), value, HALF)
+        sum_attend += _dot_sum(tl.trans(by_logit), value, HALF)
+    share = first_share + tl.program_id(0)
+    in_row = (d < WIDTH)[None, :]
+    c = tl.arange(0, HP * PP)
+    head, k = first_head + c // PP, c % PP
+    place = part_weight + (share * (HEADS * PART) + head * PART + k)[:, None] * WIDTH + d[None, :]
+    tl.store(place, sum_weight, mask=((head < HEADS) & (k < PART))[:, None] & in_row)
+    place = part_attend + (share * HEADS + first_head + e)[:, None] * WIDTH + d[None, :]
+    tl.store(place, sum_attend, mask=of_ours[:, None] & in_row)
+
+
+@triton.jit
+def inputs_kernel(  # type: ignore[no-untyped-def]
+    weight, grad_x, grad_out, attend, attention, change,
+    n, rows, columns, targets, own_start, near_start,
+    WIDTH: tl.constexpr, PART: tl.constexpr, HEADS: tl.constexpr, FANOUT: tl.constexpr, HALF: tl.constexpr,
+    OWN: tl.constexpr, ADD: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr,
+):  # fmt: skip
+    """The gradient of the targets' own rows, or of their neighbours' rows: one writer each."""
+    r = tl.program_id(0) * BM + tl.arange(0, BM)
+    inside = r < rows
+    if OWN:
+        step, position, _near = _place(r, n, columns, own_start, near_start, FANOUT)
+        target = step * targets + (position - step * columns)
+    else:
+        step, own, near = _place(r // FANOUT, n, columns, own_start, near_start, FANOUT)
+        position = near + r % FANOUT
+        target = step * targets + (own - step * columns)
+    d = tl.arange(0, BD)
+    channel, real = _channel(HEADS, PART, HP, PP)
+    grad = _row_gradient(position, target, inside, grad_out, attend, attention, change, 0, HEADS, PART, HP, PP, OWN)
+    value = _dot_gradient(grad, tl.trans(_by_head(channel, real, d, weight, WIDTH)), HALF)
+    place = grad_x + position[:, None] * WIDTH + d[None, :]
+    wanted = inside[:, None] & (d < WIDTH)[None, :]
+    if ADD:
+        value += tl.load(place, mask=wanted, other=0.0)
+    tl.store(place, value, mask=wanted)
