@@ -9,7 +9,6 @@ Import this module only where Triton is installed. With TRITON_INTERPRET=1 it ru
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -23,11 +22,8 @@ from chronospike.features.noise import noise_table
 from chronospike.features.skipgram import Progress, Schedule, Table
 from chronospike.features.walks import Snapshot
 from chronospike.rng import signed
+from chronospike.triton_common import GOLDEN, mix, on
 
-# The constants of chronospike.rng.
-_GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
-_FIRST = tl.constexpr(0xBF58476D1CE4E5B9)
-_SECOND = tl.constexpr(0x94D049BB133111EB)
 _LOWER_BITS = tl.constexpr(2**31 - 1)
 
 _WALKS_PER_PROGRAM = 128
@@ -40,13 +36,6 @@ _WRITERS_PER_ROW = 50
 
 
 @triton.jit
-def _mix(z):  # type: ignore[no-untyped-def]
-    z = (z ^ (z >> 30)) * _FIRST
-    z = (z ^ (z >> 27)) * _SECOND
-    return z ^ (z >> 31)
-
-
-@triton.jit
 def _walk_kernel(  # type: ignore[no-untyped-def]
     walks, indptr, degrees, neighbours, starts, key, count, LENGTH: tl.constexpr, BLOCK: tl.constexpr
 ):
@@ -54,14 +43,14 @@ def _walk_kernel(  # type: ignore[no-untyped-def]
     w = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     alive = w < count
     node = tl.load(starts + w, mask=alive, other=0)
-    state = _mix(tl.load(key).to(tl.uint64) + (node.to(tl.uint64) + 1) * _GOLDEN) + _GOLDEN
+    state = mix(tl.load(key).to(tl.uint64) + (node.to(tl.uint64) + 1) * GOLDEN) + GOLDEN
     row = walks + w.to(tl.int64) * LENGTH
     tl.store(row, node, mask=alive)
     for i in range(1, LENGTH):
-        state = state + _GOLDEN
+        state = state + GOLDEN
         degree = tl.load(degrees + node, mask=alive, other=0)
         alive = alive & (degree > 0)
-        index = ((_mix(state) >> 32) * degree.to(tl.uint64)) >> 32
+        index = ((mix(state) >> 32) * degree.to(tl.uint64)) >> 32
         first = tl.load(indptr + node, mask=alive, other=0)
         node = tl.load(neighbours + first + index.to(tl.int64), mask=alive, other=0)
         tl.store(row + i, node, mask=alive)
@@ -76,16 +65,16 @@ def _skipgram_kernel(  # type: ignore[no-untyped-def]
     """One walk a program: for each centre all contexts of its window at once, `[ROWS, COLUMNS]`."""
     w = tl.program_id(0)
     walk = walks + w.to(tl.int64) * LENGTH
-    own = _mix(tl.load(key).to(tl.uint64) + (tl.load(walk).to(tl.uint64) + 1) * _GOLDEN)
+    own = mix(tl.load(key).to(tl.uint64) + (tl.load(walk).to(tl.uint64) + 1) * GOLDEN)
     # The walk itself has used the words below LENGTH.
-    state = own + (own * 0 + LENGTH) * _GOLDEN
+    state = own + (own * 0 + LENGTH) * GOLDEN
     step = rate - drop * (first + w).to(tl.float32)
     rows = tl.arange(0, ROWS)
     columns = tl.arange(0, COLUMNS)
     wide = columns < DIM
     for i in range(LENGTH):
-        state = state + _GOLDEN
-        reach = 1 + ((_mix(state) >> 32) * WINDOW >> 32).to(tl.int32)
+        state = state + GOLDEN
+        reach = 1 + ((mix(state) >> 32) * WINDOW >> 32).to(tl.int32)
         centre = tl.load(walk + i)
         position = i - WINDOW + rows
         # Past the end of a short walk the window is empty.
@@ -106,8 +95,8 @@ def _skipgram_kernel(  # type: ignore[no-untyped-def]
         change = gain[:, None] * z[None, :]
         tl.atomic_add(target, tl.sum(gain[:, None] * x, axis=0), mask=alive, sem="relaxed")
         for _ in tl.static_range(NEGATIVES):
-            state = state + _GOLDEN
-            word = _mix(state)
+            state = state + GOLDEN
+            word = mix(state)
             slot = ((word >> 32) * NODES >> 32).to(tl.int32)
             stays = (word & _LOWER_BITS) < tl.load(thresholds + slot).to(tl.uint64)
             noise = tl.where(stays, slot, tl.load(aliases + slot))
@@ -132,7 +121,7 @@ class DeviceSnapshot:
     def random_walks(self, starts: torch.Tensor, length: int, key: int) -> torch.Tensor:
         """`[W, length]` int32, the walks of `walks.random_walks`."""
         walks = torch.full((len(starts), length), -1, dtype=torch.int32, device=self.device)
-        with _on(self.device):
+        with on(self.device):
             _walk_kernel[(triton.cdiv(len(starts), _WALKS_PER_PROGRAM),)](
                 walks, self.indptr, self.degrees, self.neighbours, starts, _key(key, self.device), len(starts),
                 LENGTH=length, BLOCK=_WALKS_PER_PROGRAM,
@@ -181,7 +170,7 @@ class GpuTrainer:
     def train_on_walks(self, walks: torch.Tensor, schedule: Schedule, first: int = 0) -> None:
         """Train on `[W, L]` walks that stand at `first`, `first + 1`, … in the schedule."""
         dimension = self.inputs.shape[1]
-        with _on(self.device):
+        with on(self.device):
             _skipgram_kernel[(len(walks),)](
                 self.inputs, self.outputs, walks, self.thresholds, self.aliases, _key(schedule.key, self.device),
                 first, float(schedule.rate), float(schedule.drop),
@@ -231,7 +220,3 @@ def _upload(array: NDArray[Any], device: torch.device) -> torch.Tensor:
 def _key(key: int, device: torch.device) -> torch.Tensor:
     """In memory rather than as an argument: Triton compiles anew for the type and divisibility of a number."""
     return torch.tensor([signed(key)], dtype=torch.int64, device=device)
-
-
-def _on(device: torch.device) -> Any:
-    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()

@@ -7,9 +7,6 @@ Import this module only where Triton is installed. With TRITON_INTERPRET=1 it ru
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from typing import Any
-
 import numpy as np
 import torch
 import triton
@@ -19,20 +16,9 @@ from numpy.typing import NDArray
 from chronospike import rng
 from chronospike.sampling.settings import SamplingSettings
 from chronospike.sampling.torch_backend import TorchBackend
+from chronospike.triton_common import derive, on
 
 _PARENTS = 128
-# The constants of chronospike.rng.
-_GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
-_FIRST = tl.constexpr(0xBF58476D1CE4E5B9)
-_SECOND = tl.constexpr(0x94D049BB133111EB)
-
-
-@triton.jit
-def _derive(key, index):  # type: ignore[no-untyped-def]
-    z = key + (index.to(tl.uint64) + 1) * _GOLDEN
-    z = (z ^ (z >> 30)) * _FIRST
-    z = (z ^ (z >> 27)) * _SECOND
-    return z ^ (z >> 31)
 
 
 @triton.jit
@@ -63,7 +49,7 @@ def _hop_kernel(  # type: ignore[no-untyped-def]
     step = tl.load(steps + row, mask=inside, other=0)
     root = tl.load(tree + parent // WIDTH, mask=inside, other=0)
     node = tl.load(tree + first + parent, mask=inside, other=0).to(tl.int64)
-    stream = _derive(_derive(tl.load(key).to(tl.uint64), root), step)
+    stream = derive(derive(tl.load(key).to(tl.uint64), root), step)
     slot = base + (parent % WIDTH) * FANOUT
     cell = node * columns + step
     known = tl.load(history_offsets + cell + LAG, mask=inside, other=0).to(tl.int64)
@@ -73,12 +59,12 @@ def _hop_kernel(  # type: ignore[no-untyped-def]
     snapshot_row = tl.load(snapshot_start + node, mask=inside, other=0).to(tl.int64) + earlier
     in_history = tl.zeros([BLOCK], dtype=tl.int64)
     for j in range(FANOUT):
-        in_history += _is_history(_derive(stream, slot + j), j, threshold, SPLIT)
+        in_history += _is_history(derive(stream, slot + j), j, threshold, SPLIT)
     history_rank = tl.zeros([BLOCK], dtype=tl.int64)
     index = tl.arange(0, PAD)
     tags = tl.full([BLOCK, PAD], -1, dtype=tl.int64)
     for j in range(FANOUT):
-        word = _derive(stream, slot + j)
+        word = derive(stream, slot + j)
         view = _is_history(word, j, threshold, SPLIT)
         # `rank` counts the slots before this one, of `slots` in all, that take the same view.
         stored = tl.where(view > 0, known, active)
@@ -125,7 +111,7 @@ class TritonBackend(TorchBackend):
         nodes[:, :count] = roots
         first, width, base = 0, 1, 1
         history, snapshot = self.history, self.snapshot
-        with _on(self.device):
+        with on(self.device):
             for fanout, split in zip(settings.fanouts, settings.history_slots, strict=True):
                 following, total = first + count * width, len(steps) * count * width
                 pad = triton.next_power_of_2(fanout)
@@ -142,8 +128,3 @@ class TritonBackend(TorchBackend):
                 first, width = following, width * fanout
                 base += width
         return nodes
-
-
-def _on(device: torch.device) -> Any:
-    """Triton launches on the current device, which need not be this one."""
-    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()

@@ -28,8 +28,9 @@ from triton.runtime.errors import OutOfResources
 from chronospike.errors import InputError
 from chronospike.nn.fused import AttentionWeights
 from chronospike.nn.kernels import attention_kernels as kernels
-from chronospike.nn.kernels.sums import add_up, on
+from chronospike.nn.kernels.sums import add_up
 from chronospike.nn.rows import TreeRows
+from chronospike.triton_common import on
 
 # Rows a program takes at a time, and its warps, for each kernel.
 _FORWARD, _LOGITS, _SUMS, _INPUTS = (64, 4), (64, 4), (64, 8), (32, 4)
@@ -92,7 +93,7 @@ class _Attend(torch.autograd.Function):
         out = _empty(values, rows.steps, rows.targets, heads * launch.part)
         logits = _empty(values, rows.steps, sum(rows.sizes) if save else 0, heads)
         normaliser = _empty(values, rows.steps, rows.targets if save else 0, heads)
-        with on(values):
+        with on(values.device):
             for span in launch.spans:
                 place = launch.place(span)
                 kernels.forward_kernel[(triton.cdiv(place[1], _FORWARD[0]),)](
@@ -114,7 +115,7 @@ class _Attend(torch.autograd.Function):
         part_grad = _empty(values, sum(programs), launch.heads * launch.part)
         part_logit = _empty(values, sum(programs), launch.heads)
         first = 0
-        with on(values):
+        with on(values.device):
             for span, place, count in zip(launch.spans, places, programs, strict=True):
                 kernels.logits_kernel[(count,)](
                     *launch.source, w_near, logits, normaliser, grad_out, attention, near_change, own_change,
@@ -165,7 +166,7 @@ def _sums(
     part_weight = _empty(grad_out, sum(programs), heads * part, width)
     part_attend = _empty(grad_out, sum(programs), heads, width)
     first = 0
-    with on(grad_out):
+    with on(grad_out.device):
         for span, place, count in zip(spans, places, programs, strict=True):
             constants = launch.constants(span[3], _SUMS)
             groups = min(_GROUPS, constants["HP"])
@@ -188,7 +189,7 @@ def _sums(
 def _input_gradients(launch: _Launch, grad_out: Tensor, own: _Side, near: _Side) -> Tensor:
     """`[T, M, D]`. A row of a middle hop is a neighbour first and a target then."""
     grad = _empty(grad_out, launch.rows.steps, sum(launch.rows.sizes), launch.rows.width)
-    with on(grad):
+    with on(grad.device):
         for number, span in enumerate(launch.spans):
             for side in (own, near):
                 place = launch.place(span, 1 if side.is_own else span[3])

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from chronospike.nn.kernels.sums import on
+from chronospike.triton_common import on
 
 _ROWS = 32
 
@@ -49,7 +49,7 @@ def fetch(host: Tensor, hot: Tensor, slots: Tensor, nodes: Tensor, blocks: Tenso
     """
     out = torch.empty((*nodes.shape, host.shape[-1]), dtype=host.dtype, device=nodes.device)
     if nodes.numel():
-        with on(nodes):
+        with on(nodes.device):
             _fetch_kernel[(triton.cdiv(nodes.numel(), _ROWS),)](
                 host, hot, slots, nodes, blocks, out, host.shape[1], hot.shape[1], nodes.shape[1], nodes.numel(),
                 WIDTH=host.shape[-1], ROWS=_ROWS, BD=triton.next_power_of_2(host.shape[-1]),

@@ -17,7 +17,8 @@ import triton.language as tl
 from torch import Tensor
 
 from chronospike.nn.dropout import limit, new_key, scale
-from chronospike.nn.kernels.sums import add_up, on
+from chronospike.nn.kernels.sums import add_up
+from chronospike.triton_common import derive, on
 
 _BLOCK = 512
 # Neurons a program of the backward pass follows: several rows, whose parameter gradients it adds up.
@@ -26,20 +27,11 @@ _LANES = 1024
 _MODES = {"detach": 0, "full": 1, "straight_through": 2}
 
 
-# The constants of chronospike.rng.
-_GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
-_FIRST = tl.constexpr(0xBF58476D1CE4E5B9)
-_SECOND = tl.constexpr(0x94D049BB133111EB)
-
-
 @triton.jit
 def kept(key, element, drop):  # type: ignore[no-untyped-def]
     """Whether `chronospike.nn.dropout.keep_mask` keeps an element of the flat tensor."""
-    z = key + ((element >> 2).to(tl.uint64) + 1) * _GOLDEN
-    z = (z ^ (z >> 30)) * _FIRST
-    z = (z ^ (z >> 27)) * _SECOND
-    z = z ^ (z >> 31)
-    lot = (z >> ((element & 3) * 16).to(tl.uint64)) & 0xFFFF
+    word = derive(key, element >> 2)
+    lot = (word >> ((element & 3) * 16).to(tl.uint64)) & 0xFFFF
     return lot.to(tl.int32) >= drop
 
 
@@ -147,7 +139,7 @@ class TritonLIF(torch.autograd.Function):
         values = [value.detach().float().contiguous() for value in (tau, threshold, alpha)]
         key = new_key(h.device) if dropout else values[0]
         if size and len(h):
-            with on(h):
+            with on(h.device):
                 _forward_kernel[(triton.cdiv(size, _BLOCK),)](
                     h, values[0], values[1], spikes, membranes, key, limit(dropout), scale(dropout), float(u_reset),
                     len(h), size, CHANNELS=h.shape[-1], DROPOUT=dropout > 0, KEEP=keeps,
@@ -168,7 +160,7 @@ class TritonLIF(torch.autograd.Function):
         programs = triton.cdiv(size, rows * channels)
         sums = torch.empty(programs, 3, channels, dtype=torch.float32, device=membranes.device)
         if size and len(membranes):
-            with on(membranes):
+            with on(membranes.device):
                 _backward_kernel[(programs,)](
                     membranes, grads[0].contiguous(), tau, threshold, alpha, grad_h, sums,
                     key, limit(ctx.dropout), scale(ctx.dropout), float(ctx.u_reset), len(membranes), size,

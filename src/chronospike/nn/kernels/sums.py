@@ -5,13 +5,12 @@ Import this module only where Triton is installed. With TRITON_INTERPRET=1 it ru
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from chronospike.triton_common import on
 
 _PARTS, _COLUMNS = 32, 64
 
@@ -32,13 +31,8 @@ def add_up(parts: Tensor) -> Tensor:
     """The sum of `parts [P, ...]`, contiguous and in single precision, over the first dimension."""
     total = torch.empty(parts.shape[1:], dtype=torch.float32, device=parts.device)
     if total.numel():
-        with on(parts):
+        with on(parts.device):
             _add_up_kernel[(triton.cdiv(total.numel(), _COLUMNS),)](
                 parts, total, len(parts), total.numel(), PARTS=_PARTS, COLUMNS=_COLUMNS
             )
     return total
-
-
-def on(tensor: Tensor) -> AbstractContextManager[Any]:
-    """Triton launches on the current device, which need not be the tensor's."""
-    return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from chronospike.nn.dropout import limit, new_key, scale
 from chronospike.nn.kernels.lif import kept
-from chronospike.nn.kernels.sums import on
+from chronospike.triton_common import on
 
 MOST_VALUES = 1 << 15
 """Steps times channels, each up to its next power of two, that a program can hold."""
@@ -97,7 +97,7 @@ class TritonPool(torch.autograd.Function):
         totals = torch.empty(queries.shape[:2], dtype=torch.float32, device=queries.device)
         key = new_key(spikes.device) if dropout else totals
         if len(queries):
-            with on(spikes):
+            with on(spikes.device):
                 _forward_kernel[(len(queries),)](
                     spikes, positions, queries, pooled, totals, key, limit(dropout), scale(dropout),
                     spikes.shape[1], len(spikes), **_constants(spikes, queries, dropout),
@@ -111,7 +111,7 @@ class TritonPool(torch.autograd.Function):
         spikes, positions, queries, key = ctx.saved_tensors
         grad_rows, grad_queries = torch.empty_like(spikes), torch.empty_like(queries)
         if len(queries):
-            with on(spikes):
+            with on(spikes.device):
                 _backward_kernel[(len(queries),)](
                     spikes, positions, queries, grads[0].contiguous(), grads[1].contiguous(), grad_rows, grad_queries,
                     key, limit(ctx.dropout), scale(ctx.dropout), spikes.shape[1], len(spikes),
