@@ -197,7 +197,8 @@ def scaling(device: torch.device, options: argparse.Namespace) -> dict[str, Any]
     for name, sizes in (("nodes", nodes), ("steps", steps)):
         times = []
         for count, length in sizes.values():
-            graph = lookalike(Sizes(count, 8 * count, length, 10))
+            # As many edges a step and node, whatever the size.
+            graph = lookalike(Sizes(count, 2 * count * length // 3, length, 10))
             times.append(time_epochs(trainer(graph, settings(), device), 3)["seconds_per_epoch"])
         exponent = float(np.polyfit(np.log(list(sizes)), np.log(times), 1)[0])
         result[name] = {"sizes": list(sizes), "seconds": times, "exponent": exponent}

@@ -1,8 +1,9 @@
-"""The least that a step of training must move and compute, stage by stage, whatever the implementation.
+"""What a step of training must move and compute, stage by stage, if every row of the sampled trees is taken by itself.
 
-Counted are the bytes that no implementation of these stages can avoid (each stage reads its input and writes its
-output once; features are read once per tree position) and the multiplications and additions of the cheapest order known
-(neighbours aggregated before they are projected). At a machine's measured rates that gives the floor in seconds.
+Counted are the bytes of stages that read their input and write their output once, features once per tree position, and
+the multiplications and additions of the cheaper order (neighbours aggregated before they are projected). At a machine's
+measured rates that gives the floor in seconds. Only an implementation that notices rows which occur several times, as
+the CPU's does, can stay below the operations counted here.
 """
 
 from __future__ import annotations
