@@ -135,6 +135,23 @@ def test_a_failure_keeps_the_last_good_checkpoint(tmp_path: Path, monkeypatch: p
     assert run.weights.read_bytes() == whole.weights.read_bytes()
 
 
+def test_epochs_not_saved_yet_are_trained_again_to_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, run, whole = small_graph(), begun(tmp_path / "run", epochs=4), begun(tmp_path / "whole", epochs=4)
+    execute(graph, whole, CPU)
+    monkeypatch.setattr(module, "_SAVE_EVERY", 1e9)
+    # Three batches an epoch: the eleventh is in the last.
+    break_loss(monkeypatch, batch=11)
+    with pytest.raises(TrainingFailure, match="epoch 3, batch 1"):
+        execute(graph, run, CPU)
+    # Only the first epoch was saved, and only it is said to be done.
+    assert (run.path / "metrics.jsonl").read_text().count("\n") == 1
+    execute(graph, run, CPU, resume=True)
+    assert (run.path / "metrics.jsonl").read_text().count("\n") == 4
+    assert run.weights.read_bytes() == whole.weights.read_bytes()
+
+
 def test_a_gpu_out_of_memory_names_the_settings_to_lower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate\n2 GiB")

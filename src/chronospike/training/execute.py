@@ -61,13 +61,15 @@ def execute(
         load_checkpoint(trainer, run.checkpoint)
     run.write_epochs(trainer.state.history)
     try:
-        saved = -math.inf
+        saved, unsaved = -math.inf, []
         for report in trainer.epochs(watcher):
+            unsaved.append(report)
             # On a GPU an epoch may take less time than writing it down.
             if time.perf_counter() - saved > _SAVE_EVERY or trainer.state.finished(settings):
                 save_checkpoint(trainer, run.checkpoint)
-                saved = time.perf_counter()
-            run.append_epoch(report)
+                for earlier in unsaved:
+                    run.append_epoch(earlier)
+                saved, unsaved = time.perf_counter(), []
     except torch.OutOfMemoryError as error:
         raise ChronoSpikeError(
             f"the GPU is out of memory. Lower batch_size (now {settings.batch_size}) or fanouts (now "
