@@ -231,9 +231,10 @@ def fits(x: TreeRows, weights: AttentionWeights, half: bool) -> bool:
 
 
 def _try(kind: _Kind) -> bool:
-    """Forward and backward on one root."""
+    """Forward and backward on a batch for which Triton compiles what a real one needs: 1 and multiples of 16 differ."""
     device, dtype, is_dense, width, channels, heads, fanouts, half = kind
-    sizes = tuple(accumulate(fanouts, lambda count, fanout: count * fanout, initial=1))
+    steps, roots, table = 16, 64, 3
+    sizes = tuple(accumulate(fanouts, lambda count, fanout: count * fanout, initial=roots))
     with torch.enable_grad():
 
         def made(*shape: int) -> Tensor:
@@ -244,12 +245,12 @@ def _try(kind: _Kind) -> bool:
             made(heads, channels // heads), made(heads, channels // heads), 0.2,
         )  # fmt: skip
         if is_dense:
-            x = TreeRows(torch.zeros(1, sum(sizes), width, dtype=dtype, device=device), sizes)
+            x = TreeRows(torch.zeros(steps, sum(sizes), width, dtype=dtype, device=device), sizes)
             x.values.requires_grad_(dtype == torch.float32)
         else:
-            nodes = torch.zeros(1, sum(sizes), dtype=torch.int32, device=device)
-            blocks = torch.zeros(1, dtype=torch.int64, device=device)
-            x = TreeRows(torch.zeros(1, 1, width, dtype=dtype, device=device), sizes, nodes, blocks)
+            nodes = torch.zeros(steps, sum(sizes), dtype=torch.int32, device=device)
+            blocks = torch.zeros(steps, dtype=torch.int64, device=device)
+            x = TreeRows(torch.zeros(1, table, width, dtype=dtype, device=device), sizes, nodes, blocks)
         try:
             attend(x, weights, half).sum().backward()
         except OutOfResources:
