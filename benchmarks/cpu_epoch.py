@@ -52,6 +52,7 @@ def prepare(options: argparse.Namespace) -> str:
 
 def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
     """In this process: seconds of each timed batch, batches of an epoch, peak memory in bytes."""
+    from chronospike.bench.measure import peak_memory
     from chronospike.data.storage import open_graph
     from chronospike.sampling.batches import batches
     from chronospike.training.device import choose_device, keep_freed_memory
@@ -71,15 +72,7 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
         began = time.perf_counter()
         trainer.step.run(roots, 0, number)
         seconds.append(time.perf_counter() - began)
-    return {"seconds": seconds[WARM_UP:], "batches": trainer.batches, "peak_bytes": peak_memory()}
-
-
-def peak_memory() -> int:
-    """The most memory this process has had resident, in bytes."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return 0
+    return {"seconds": seconds[WARM_UP:], "batches": trainer.batches, "peak_bytes": peak_memory(problem.device)}
 
 
 def in_turns(options: argparse.Namespace) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -276,4 +277,8 @@ def peak_memory(device: torch.device) -> int:
     """Bytes allocated on the GPU at most, or resident in this process."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    # Where the system does not say: this counts what the process was before it became this program, too.
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from importlib.util import find_spec
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from chronospike.nn.rows import TreeRows
+from chronospike.optional import has_triton
 
 Kernels = Literal["auto", "plain", "shapes"]
 """Fused where there is a kernel, never, or only the memory that the GPU's would take (`nn/shapes.py`)."""
@@ -61,9 +60,3 @@ def fused_attention(x: TreeRows, weights: AttentionWeights) -> Tensor | None:
         if on_cpu.fits(x, weights):
             return on_cpu.attend(x, weights)
     return None
-
-
-@cache
-def has_triton() -> bool:
-    """Whether Triton is installed."""
-    return find_spec("triton") is not None

@@ -21,8 +21,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from chronospike.nn.fused import Kernels, has_triton
+from chronospike.nn.fused import Kernels
 from chronospike.nn.surrogate import spike, spike_slope, spike_slope_by_alpha
+from chronospike.optional import has_triton
 
 ResetGradient = Literal["detach", "full", "straight_through"]
 Implementation = Literal["auto", "triton", "numba", "fused", "plain", "shapes"]

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from chronospike.nn.fused import Kernels, has_triton
+from chronospike.nn.fused import Kernels
+from chronospike.optional import has_triton
 
 
 class MeanOverSteps(nn.Module):

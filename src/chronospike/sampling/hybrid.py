@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib.util import find_spec
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from chronospike import rng
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError
+from chronospike.optional import has_triton
 from chronospike.sampling.numba_backend import NumbaBackend
 from chronospike.sampling.settings import SamplingSettings, as_fanouts, check_name
 from chronospike.sampling.torch_backend import TorchBackend
@@ -114,7 +114,7 @@ class HybridSampler:
 def _best_backend(device: torch.device) -> str:
     if device.type == "cpu":
         return "numba"
-    return "triton" if find_spec("triton") is not None else "torch"
+    return "triton" if has_triton() else "torch"
 
 
 def _make_backend(name: str, graph: DynamicGraph, device: torch.device, threads: int | None) -> Backend:
@@ -122,7 +122,7 @@ def _make_backend(name: str, graph: DynamicGraph, device: torch.device, threads:
         return NumbaBackend(graph, threads)
     if name == "torch":
         return TorchBackend(graph, device)
-    if find_spec("triton") is None:
+    if not has_triton():
         raise InputError("backend 'triton' needs Triton: pip install triton, or use backend 'torch'")
     from chronospike.sampling.triton_backend import TritonBackend
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from chronospike.errors import ChronoSpikeError
-from chronospike.nn.fused import has_triton
+from chronospike.optional import has_triton
 
 
 class HostTable:
