@@ -78,18 +78,40 @@ def _by_head(channel, real, d, weight, WIDTH: tl.constexpr):  # type: ignore[no-
 
 
 @triton.jit
-def forward_kernel(  # type: ignore[no-untyped-def]
-    x, nodes, blocks, w_self, b_self, w_near, b_near, a_self, a_near, out, logits, normaliser,
-    n, rows, columns, targets, own_start, near_start, count, slope,
-    WIDTH: tl.constexpr, PART: tl.constexpr, HEADS: tl.constexpr, FANOUT: tl.constexpr, GATHER: tl.constexpr,
-    HALF: tl.constexpr, SAVE: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr,
+def _targets(  # type: ignore[no-untyped-def]
+    blocks, n, rows, columns, targets, own_start, near_start, count,
+    FANOUT: tl.constexpr, GATHER: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
+    """This program's block of targets: which are there, their positions and their first neighbours', their places among
+    all targets, and where the table's block of their step begins."""
     r = tl.program_id(0) * BM + tl.arange(0, BM)
     inside = r < rows
     step, own, near = _place(r, n, columns, own_start, near_start, FANOUT)
     base = step
     if GATHER:
         base = tl.load(blocks + step, mask=inside, other=0) * count
+    return inside, own, near, step * targets + (own - step * columns), base
+
+
+@triton.jit
+def _row(r, n, columns, targets, own_start, near_start, FANOUT: tl.constexpr, OWN: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The step, the position and the target of each row: a target's own, or one of its neighbours'."""
+    index = r if OWN else r // FANOUT
+    step, own, near = _place(index, n, columns, own_start, near_start, FANOUT)
+    position = own if OWN else near + r % FANOUT
+    return step, position, step * targets + (own - step * columns)
+
+
+@triton.jit
+def forward_kernel(  # type: ignore[no-untyped-def]
+    x, nodes, blocks, w_self, b_self, w_near, b_near, a_self, a_near, out, logits, normaliser,
+    n, rows, columns, targets, own_start, near_start, count, slope,
+    WIDTH: tl.constexpr, PART: tl.constexpr, HEADS: tl.constexpr, FANOUT: tl.constexpr, GATHER: tl.constexpr,
+    HALF: tl.constexpr, SAVE: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr,
+):  # fmt: skip
+    inside, own, near, target, base = _targets(
+        blocks, n, rows, columns, targets, own_start, near_start, count, FANOUT, GATHER, BM
+    )
     d, h = tl.arange(0, BD), tl.arange(0, HP)
     channel, real = _channel(HEADS, PART, HP, PP)
     x_own = _read(x, nodes, base, own, inside, d, WIDTH, GATHER)
@@ -119,7 +141,6 @@ def forward_kernel(  # type: ignore[no-untyped-def]
         total = total * shrink + weight
         top = higher
     result = projected + tl.reshape(mixed / total[:, :, None], [BM, HP * PP]) + bias[None, :]
-    target = step * targets + (own - step * columns)
     place = out + target[:, None] * (HEADS * PART) + channel[None, :]
     tl.store(place, result, mask=inside[:, None] & real[None, :])
     if SAVE:
@@ -138,15 +159,11 @@ def logits_kernel(  # type: ignore[no-untyped-def]
 
     Sums over the targets of a program come along: of the gradients, and of those of the logits.
     """
-    r = tl.program_id(0) * BM + tl.arange(0, BM)
-    inside = r < rows
-    step, own, near = _place(r, n, columns, own_start, near_start, FANOUT)
-    base = step
-    if GATHER:
-        base = tl.load(blocks + step, mask=inside, other=0) * count
+    inside, _own, near, target, base = _targets(
+        blocks, n, rows, columns, targets, own_start, near_start, count, FANOUT, GATHER, BM
+    )
     d, h = tl.arange(0, BD), tl.arange(0, HP)
     channel, real = _channel(HEADS, PART, HP, PP)
-    target = step * targets + (own - step * columns)
     place = grad_out + target[:, None] * (HEADS * PART) + channel[None, :]
     grad = tl.load(place, mask=inside[:, None] & real[None, :], other=0.0)
     w = _by_head(channel, real, d, w_near, WIDTH)
@@ -224,15 +241,8 @@ def sums_kernel(  # type: ignore[no-untyped-def]
     for block in range(tl.program_id(0), tl.cdiv(rows, BM), shares):
         r = block * BM + tl.arange(0, BM)
         inside = r < rows
-        if OWN:
-            step, position, _near = _place(r, n, columns, own_start, near_start, FANOUT)
-            target = step * targets + (position - step * columns)
-            row = target
-        else:
-            step, own, near = _place(r // FANOUT, n, columns, own_start, near_start, FANOUT)
-            position = near + r % FANOUT
-            target = step * targets + (own - step * columns)
-            row = position
+        step, position, target = _row(r, n, columns, targets, own_start, near_start, FANOUT, OWN)
+        row = target if OWN else position
         base = step
         if GATHER:
             base = tl.load(blocks + step, mask=inside, other=0) * count
@@ -264,13 +274,7 @@ def inputs_kernel(  # type: ignore[no-untyped-def]
     """The gradient of the targets' own rows, or of their neighbours' rows: one writer each."""
     r = tl.program_id(0) * BM + tl.arange(0, BM)
     inside = r < rows
-    if OWN:
-        step, position, _near = _place(r, n, columns, own_start, near_start, FANOUT)
-        target = step * targets + (position - step * columns)
-    else:
-        step, own, near = _place(r // FANOUT, n, columns, own_start, near_start, FANOUT)
-        position = near + r % FANOUT
-        target = step * targets + (own - step * columns)
+    _step, position, target = _row(r, n, columns, targets, own_start, near_start, FANOUT, OWN)
     d = tl.arange(0, BD)
     channel, real = _channel(HEADS, PART, HP, PP)
     grad = _row_gradient(position, target, inside, grad_out, attend, attention, change, 0, HEADS, PART, HP, PP, OWN)
