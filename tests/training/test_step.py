@@ -25,7 +25,7 @@ def gpu_trainer(**settings: Any) -> Trainer:
 
 
 def losses(trainer: Trainer, epochs: int = 3) -> list[float]:
-    return [report.loss for report, _ in zip(trainer.epochs(), range(epochs), strict=False)]
+    return [report.loss for _, report in zip(range(epochs), trainer.epochs(), strict=False)]
 
 
 def test_a_batch_prepared_ahead_is_the_batch_itself() -> None:

@@ -22,7 +22,7 @@ from chronospike.nn.aggregate import aggregate_tree
 from chronospike.nn.rows import TreeRows
 from chronospike.sampling.batches import batches
 from chronospike.training.evaluation import device_name
-from chronospike.training.inference import infer
+from chronospike.training.inference import infer, product_precision
 from chronospike.training.loop import Trainer
 from chronospike.training.problem import Problem, make_problem, new_model, takes_half
 
@@ -147,8 +147,11 @@ def time_stages(trainer: Trainer, batch: int) -> dict[str, float]:
     problem = trainer.problem
     roots = np.resize(problem.split.train, batch)
     parts = _parts(trainer, roots)
-    if problem.device.type == "cuda":
-        return _graph_times(parts, problem.device)
+    with product_precision(problem):
+        return _graph_times(parts, problem.device) if problem.device.type == "cuda" else _stage_times(parts)
+
+
+def _stage_times(parts: list[tuple[str, Callable[[_Flow], None]]]) -> dict[str, float]:
     times: dict[str, list[float]] = {name: [] for name in STAGES}
     for repeat in range(_STAGE_REPEATS + 1):
         flow = _Flow(*(None,) * 5)  # type: ignore[arg-type]
@@ -192,8 +195,7 @@ def _parts(trainer: Trainer, roots: Any) -> list[tuple[str, Callable[[_Flow], No
         return work
 
     def read(flow: _Flow) -> None:
-        flow.z = model.readout(model.temporal(flow.spikes, model.kernels))
-        flow.logits = model.classifier(flow.z)
+        flow.logits, flow.z = model.read(flow.spikes)
 
     def lose(flow: _Flow) -> None:
         flow.losses = part.losses(flow.logits, flow.z, targets)

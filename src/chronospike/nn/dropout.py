@@ -23,9 +23,9 @@ def scale(share: float) -> float:
     return 2**16 / (2**16 - limit(share))
 
 
-def new_key(device: torch.device) -> Tensor:
-    """`[1]` int64: a key drawn from the device's generator, so that `torch.manual_seed` decides."""
-    return torch.randint(2**62, (1,), device=device)
+def new_key(device: torch.device, count: int = 1) -> Tensor:
+    """`[count]` int64: keys drawn from the device's generator, so that `torch.manual_seed` decides."""
+    return torch.randint(2**62, (count,), device=device)
 
 
 def keep_mask(key: Tensor, shape: tuple[int, ...] | torch.Size, share: float) -> Tensor:

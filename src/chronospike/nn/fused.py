@@ -1,15 +1,21 @@
-"""Which fused kernel of the neighbour attention fits a tensor, if any; the meaning is `AttentiveAggregator`'s."""
+"""Which fused kernel fits a tensor, if any: of the neighbour attention, and of all that follows the neurons.
+
+The meaning is that of `AttentiveAggregator`, and of `ChronoSpike.read`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from chronospike.nn.rows import TreeRows
 from chronospike.optional import has_triton
+
+if TYPE_CHECKING:
+    from chronospike.nn.temporal import TemporalTransformer
 
 Kernels = Literal["auto", "plain", "shapes"]
 """Fused where there is a kernel, never, or only the memory that the GPU's would take (`nn/shapes.py`)."""
@@ -50,7 +56,7 @@ def fused_attention(x: TreeRows, weights: AttentionWeights) -> Tensor | None:
     if x.values.is_cuda and x.values.dtype in (torch.float32, torch.float16) and has_triton():
         from chronospike.nn.kernels import attention as on_gpu
 
-        half = torch.get_float32_matmul_precision() != "highest"
+        half = _takes_half()
         if x.width <= _WIDEST and on_gpu.fits(x, weights, half):
             return on_gpu.attend(x, weights, half)
         return None
@@ -60,3 +66,24 @@ def fused_attention(x: TreeRows, weights: AttentionWeights) -> Tensor | None:
         if on_cpu.fits(x, weights):
             return on_cpu.attend(x, weights)
     return None
+
+
+def fused_readout(
+    temporal: TemporalTransformer, readout: nn.Sequential, classifier: nn.Linear, spikes: Tensor
+) -> tuple[Tensor, Tensor] | None:
+    """Logits `[B, classes]` and embeddings `[B, C]`, or None where no kernel fits."""
+    if not (spikes.is_cuda and spikes.dtype == torch.float32 and has_triton()):
+        return None
+    from chronospike.nn.kernels import readout as on_gpu
+
+    half = _takes_half()
+    return (
+        on_gpu.read(temporal, readout, classifier, spikes, half)
+        if on_gpu.fits(temporal, classifier, spikes, half)
+        else None
+    )
+
+
+def _takes_half() -> bool:
+    """Whether products may be taken of operands in less than single precision."""
+    return torch.get_float32_matmul_precision() != "highest"

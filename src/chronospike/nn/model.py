@@ -17,7 +17,7 @@ from chronospike.nn.aggregate import (
     SumAggregator,
     aggregate_tree,
 )
-from chronospike.nn.fused import Kernels
+from chronospike.nn.fused import Kernels, fused_readout
 from chronospike.nn.lif import AdaptiveLIF, ResetGradient
 from chronospike.nn.rows import TreeRows
 from chronospike.nn.temporal import LastStep, LSTMOverSteps, MeanOverSteps, TemporalTransformer
@@ -87,9 +87,7 @@ class ChronoSpike(nn.Module):
             inputs: features of the sampled trees, or a list of them hop by hop: `[T, B, D]`, `[T, B S1, D]` …
             record: filled with what happened inside, if given.
         """
-        spikes = self.spike_sequence(inputs, record)
-        z = self.readout(self._over_time(spikes, record))
-        return self.classifier(z), z
+        return self.read(self.spike_sequence(inputs, record), record)
 
     def spike_sequence(self, inputs: TreeRows | Sequence[Tensor], record: Record | None = None) -> Tensor:
         """Layer by layer, every step at once: the roots' last spikes `[T, B, C]` (sections 4.2 and 4.3)."""
@@ -111,6 +109,15 @@ class ChronoSpike(nn.Module):
                     record.neighbour_attention.append(aggregate.root_weights(x))
             x = TreeRows(spikes, x.sizes[:-1])
         return x.values
+
+    def read(self, spikes: Tensor, record: Record | None = None) -> tuple[Tensor, Tensor]:
+        """Logits and embeddings from the roots' last spikes `[T, B, C]` (sections 4.4 and 4.5)."""
+        if record is None and self.kernels == "auto" and isinstance(self.temporal, TemporalTransformer):
+            fused = fused_readout(self.temporal, self.readout, self.classifier, spikes)
+            if fused is not None:
+                return fused
+        z = self.readout(self._over_time(spikes, record))
+        return self.classifier(z), z
 
     def _over_time(self, spikes: Tensor, record: Record | None) -> Tensor:
         """One vector per root, `[B, C]` (section 4.4)."""

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from chronospike.nn.fused import Kernels
-from chronospike.optional import has_triton
 
 
 class MeanOverSteps(nn.Module):
@@ -111,7 +110,7 @@ class TemporalTransformer(nn.Module):
         # The key bias adds the same to every step's logit, and the softmax does not see it.
         folded = torch.einsum("bhd,hdc->bhc", query, w_key.unflatten(0, (self.heads, -1)))
         dropout = self.dropout if self.training else 0.0
-        pooled, total = pool_over_steps(spikes, self.position_table(len(spikes)), folded, dropout, kernels)
+        pooled, total = pool_over_steps(spikes, self.position_table(len(spikes)), folded, dropout)
         mixed = torch.einsum("bhc,hdc->bhd", pooled, w_value.unflatten(0, (self.heads, -1)))
         # Dropout leaves weights that no longer add up to one, so the value bias is weighted too.
         mixed = mixed + total.unsqueeze(-1) * b_value.unflatten(0, (self.heads, -1))
@@ -142,9 +141,7 @@ class TemporalTransformer(nn.Module):
         return F.dropout(x, self.dropout, self.training)
 
 
-def pool_over_steps(
-    spikes: Tensor, positions: Tensor, queries: Tensor, dropout: float = 0.0, kernels: Kernels = "auto"
-) -> tuple[Tensor, Tensor]:
+def pool_over_steps(spikes: Tensor, positions: Tensor, queries: Tensor, dropout: float = 0.0) -> tuple[Tensor, Tensor]:
     """Rows x = spikes + positions, weighed by the softmax over the steps of x · q and added up.
 
     Args:
@@ -156,12 +153,6 @@ def pool_over_steps(
     Returns:
         The sums `[B, H, C]`, and the sums of the weights themselves `[B, H]`, which dropout makes differ from one.
     """
-    if kernels == "auto" and spikes.is_cuda and spikes.dtype == torch.float32 and has_triton():
-        from chronospike.nn.kernels.temporal import MOST_VALUES, TritonPool
-
-        if 4 * len(spikes) * spikes.shape[-1] <= MOST_VALUES:
-            pooled, total = TritonPool.apply(spikes, positions, queries, dropout)  # type: ignore[no-untyped-call]
-            return pooled, total
     x = spikes + positions.unsqueeze(1)
     attention = torch.einsum("tbc,bhc->tbh", x, queries).softmax(dim=0)
     attention = F.dropout(attention, dropout)

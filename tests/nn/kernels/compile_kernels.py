@@ -8,28 +8,28 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from chronospike.nn.kernels import attention_kernels, fetch, lif, sums, temporal
+from chronospike.nn.kernels import attention_kernels, fetch, lif, readout_kernels, sums
 from chronospike.sampling import triton_backend
 
 WHOLE = {
-    **dict.fromkeys(("nodes", "slots", "history_offsets", "history_neighbours"), "*i32"),
+    **dict.fromkeys(("nodes", "slots", "work", "history_offsets", "history_neighbours"), "*i32"),
     **dict.fromkeys(("snapshot_offsets", "snapshot_neighbours"), "*i32"),
-    **dict.fromkeys(("blocks", "key", "history_start", "snapshot_start"), "*i64"),
+    **dict.fromkeys(("blocks", "key", "keys", "history_start", "snapshot_start"), "*i64"),
 }
 HALVES = dict.fromkeys(("x", "host", "hot"), "*fp16")
-NUMBERS = dict.fromkeys(("scale", "slope", "u_reset"), "fp32")
+NUMBERS = dict.fromkeys(("scale", "slope", "u_reset", "rate", "eps"), "fp32")
 COUNTS = {
-    "n", "rows", "columns", "targets", "own_start", "near_start", "count", "hot_count", "shares", "first_share",
-    "first_part", "steps", "size", "drop", "tree_columns", "roots", "first", "following", "base",
+    "n", "rows", "columns", "targets", "own_start", "near_start", "count", "hot_count",
+    "programs", "steps", "size", "drop", "tree_columns", "roots", "first", "following", "base",
 }  # fmt: skip
 
 
-def compile_one(kernel: Any, constants: dict[str, Any], warps: int = 4, **types: str) -> None:
+def compile_one(kernel: Any, constants: dict[str, Any], warps: int = 4, stages: int = 3, **types: str) -> None:
     known = {**WHOLE, **HALVES, **NUMBERS, **dict.fromkeys(COUNTS, "i32"), **types}
     signature = {name: "constexpr" if name in constants else known.get(name, "*fp32") for name in kernel.arg_names}
     values = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
     source = ASTSource(fn=kernel, signature=signature, constexprs=values)
-    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
+    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps, "num_stages": stages})
     # What every GPU since Ampere has.
     assert made.metadata.shared <= 99 * 1024, (kernel.__name__, made.metadata.shared)
     print(kernel.__name__, made.metadata.shared, flush=True)
@@ -40,17 +40,28 @@ def main() -> None:
     gathered = {**attention, "GATHER": True, "BM": 64}
     compile_one(attention_kernels.forward_kernel, {**gathered, "SAVE": True})
     compile_one(attention_kernels.logits_kernel, gathered)
+    one_head = {"WIDTH": 128, "PART": 32, "BD": 128, "PP": 32}
+    summing = {**one_head, "HEADS": 4, "HALF": True, "BM": 32}
+    compile_one(attention_kernels.sums_kernel, {**summing, "GATHER": True})
+    compile_one(attention_kernels.sums_kernel, {**summing, "GATHER": False}, x="*fp32")
+    compile_one(attention_kernels.finish_kernel, one_head)
     for is_own in (True, False):
-        compile_one(attention_kernels.sums_kernel, {**gathered, "OWN": is_own, "HP": 2, "HE": 16}, 8)
         dense = {**attention, "PART": 16, "PP": 16, "BM": 32, "OWN": is_own, "ADD": is_own}
         compile_one(attention_kernels.inputs_kernel, dense)
     neurons = {"CHANNELS": 128, "DROPOUT": True}
     compile_one(lif._forward_kernel, {**neurons, "KEEP": True, "BLOCK": 512})
     compile_one(lif._backward_kernel, {**neurons, "MODE": 1, "ROWS": 8, "WIDTH": 128})
     pool = {"CHANNELS": 64, "HEADS": 4, "DROPOUT": True, "BT": 32, "BC": 64}
-    compile_one(temporal._forward_kernel, pool, nodes="i32")
-    compile_one(temporal._backward_kernel, pool, nodes="i32")
-    compile_one(sums._add_up_kernel, {"PARTS": 32, "COLUMNS": 64})
+    compile_one(readout_kernels.pool_kernel, pool, nodes="i32")
+    compile_one(readout_kernels.pool_back_kernel, pool, nodes="i32")
+    fold = {"CHANNELS": 64, "HEADS": 4, "HALF": True, "BM": 16, "BC": 64, "BH": 16}
+    read = {**fold, "WIDE": 128, "CLASSES": 10, "DROPOUT": True, "BF": 128, "BK": 16}
+    compile_one(readout_kernels.fold_kernel, fold, nodes="i32")
+    compile_one(readout_kernels.fold_back_kernel, fold, stages=1, nodes="i32")
+    compile_one(readout_kernels.read_kernel, read, nodes="i32")
+    compile_one(readout_kernels.read_back_kernel, read, stages=1, nodes="i32")
+    for parts, columns in (sums._WIDE, sums._TALL):
+        compile_one(sums._add_up_kernel, {"PARTS": parts, "COLUMNS": columns})
     compile_one(fetch._fetch_kernel, {"WIDTH": 128, "ROWS": 32, "BD": 128}, out="*fp16")
     hop = {"WIDTH": 5, "FANOUT": 2, "PAD": 2, "LAG": 1, "BLOCK": 128}
     for split, replaces in ((-1, False), (1, True)):

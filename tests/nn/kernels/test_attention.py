@@ -81,7 +81,7 @@ def test_dense_rows_equal_the_plain_form_in_values_and_gradients(shape: Any, see
 
 
 def test_programs_that_take_several_blocks_add_them_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "_SHARES", 2)
+    monkeypatch.setattr(attention, "_PROGRAMS", 4)
     torch.manual_seed(8)
     sizes = _sizes(50, (2, 1))
     values = torch.randn(3, sum(sizes), 5, device=DEVICE, requires_grad=True)
@@ -116,16 +116,6 @@ def test_no_roots_give_no_rows() -> None:
     aggregator = _aggregator(4, 8, 2)
     x = TreeRows(torch.zeros(3, 0, 4, device=DEVICE), (0, 0))
     assert attend(x, aggregator.attention_weights(), False).shape == (3, 0, 8)
-
-
-@pytest.mark.parametrize("groups", [1, 2, 4])
-def test_heads_in_groups_give_the_same_sums(monkeypatch: pytest.MonkeyPatch, groups: int) -> None:
-    monkeypatch.setattr(attention, "_GROUPS", groups)
-    torch.manual_seed(6)
-    sizes = _sizes(5, (3,))
-    for heads in (1, 3, 4):
-        values = torch.randn(2, sum(sizes), 6, device=DEVICE, requires_grad=True)
-        _compare(_aggregator(6, 12, heads), TreeRows(values, sizes))
 
 
 @pytest.mark.parametrize("is_dense", [False, True])

@@ -6,10 +6,10 @@ weighted sum of all heads in registers. Unlike elsewhere the neighbours are proj
 tensor cores that costs less than reading each neighbour once per head. Neither the neighbours nor their projections
 are written to memory.
 
-The backward pass gathers again. First, per neighbour and head, what the loss gains by its weight; then every row's
-gradient after the projection is known, and the weights' gradients are products over all rows, added up by a fixed
-number of programs, each over its own blocks, and then over the programs, so that two runs agree to the bit. Gradients
-of the inputs, where there are any, have one writer each.
+The backward pass gathers again. First, per neighbour and head, what the loss gains by its weight. Then the weights'
+gradients: neighbours are added up by their weights, so that a product with the gradient is taken once per target, and
+the products are added up by a fixed number of programs, each over its own blocks, and then over the programs, so that
+two runs agree to the bit. Gradients of the inputs, where there are any, have one writer each.
 
 Import this module only where Triton is installed. With TRITON_INTERPRET=1 it runs on the CPU, for tests.
 """
@@ -33,10 +33,9 @@ from chronospike.nn.rows import TreeRows
 from chronospike.triton_common import on
 
 # Rows a program takes at a time, and its warps, for each kernel.
-_FORWARD, _LOGITS, _SUMS, _INPUTS = (64, 4), (64, 4), (64, 8), (32, 4)
-# Programs that share the sums over all rows, and the groups of heads that each row is read for: with all heads at once
-# a program needs so many registers that it runs alone, and nothing happens while it waits for memory.
-_SHARES, _GROUPS = 264, 2
+_FORWARD, _LOGITS, _SUMS, _INPUTS = (64, 4), (64, 4), (32, 4), (32, 4)
+# Programs among which the sums over all rows are shared out; each takes one head, so that its sums fit the registers.
+_PROGRAMS = 528
 
 
 _Span = tuple[int, int, int, int]
@@ -110,25 +109,19 @@ class _Attend(torch.autograd.Function):
         launch = ctx.launch
         grad_out = grads[0].contiguous()
         attention, near_change, own_change = (torch.empty_like(like) for like in (logits, logits, normaliser))
-        places = [launch.place(span) for span in launch.spans]
-        programs = [triton.cdiv(place[1], _LOGITS[0]) for place in places]
-        part_grad = _empty(values, sum(programs), launch.heads * launch.part)
-        part_logit = _empty(values, sum(programs), launch.heads)
-        first = 0
         with on(values.device):
-            for span, place, count in zip(launch.spans, places, programs, strict=True):
-                kernels.logits_kernel[(count,)](
+            for span in launch.spans:
+                place = launch.place(span)
+                kernels.logits_kernel[(triton.cdiv(place[1], _LOGITS[0]),)](
                     *launch.source, w_near, logits, normaliser, grad_out, attention, near_change, own_change,
-                    part_grad, part_logit, first,
                     *place, launch.count, ctx.slope, **launch.constants(span[3], _LOGITS), **launch.gather,
                 )  # fmt: skip
-                first += count
-        sums = add_up(part_grad), add_up(part_logit)
-        own = _Side(True, w_self, b_self, a_self, attention, own_change)
-        near = _Side(False, w_near, b_near, a_near, attention, near_change)
-        by_self, by_near = _sums(launch, grad_out, own, *sums), _sums(launch, grad_out, near, *sums)
+        weights = w_self, b_self, w_near, b_near, a_self, a_near
+        by_weights = _weight_gradients(launch, grad_out, attention, near_change, own_change, weights)
+        own = _Side(True, w_self, a_self, attention, own_change)
+        near = _Side(False, w_near, a_near, attention, near_change)
         grad_values = _input_gradients(launch, grad_out, own, near) if ctx.needs_input_grad[3] else None
-        return None, None, None, grad_values, *by_self[:2], *by_near[:2], by_self[2], by_near[2]
+        return None, None, None, grad_values, *by_weights
 
 
 @dataclass(frozen=True)
@@ -137,53 +130,59 @@ class _Side:
 
     is_own: bool
     weight: Tensor
-    bias: Tensor
     attend: Tensor
     attention: Tensor
     change: Tensor
 
-    def spans(self, launch: _Launch) -> list[_Span]:
-        """The targets of all hops lie side by side; the neighbours do so hop by hop."""
-        if self.is_own and launch.spans:
-            return [(0, launch.rows.targets, 0, 1)]
-        return launch.spans
 
-
-def _sums(
-    launch: _Launch, grad_out: Tensor, side: _Side, grad: Tensor, by_logit: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of a projection's weight and bias and of its attention vector.
-
-    The weights of a neighbourhood add up to one, and its logits' gradients to that of the target's share, so that
-    `grad [C]` and `by_logit [H]`, summed over the targets, are the same for both projections.
-    """
+def _weight_gradients(
+    launch: _Launch,
+    grad_out: Tensor,
+    attention: Tensor,
+    near_change: Tensor,
+    own_change: Tensor,
+    weights: tuple[Tensor, ...],
+) -> list[Tensor]:
+    """Gradients of the six weights, in their order."""
+    result = [torch.empty_like(weight) for weight in weights]
+    if not launch.spans:
+        return [torch.zeros_like(weight) for weight in weights]
     heads, part, width = launch.heads, launch.part, launch.rows.width
-    spans = side.spans(launch)
-    places = [launch.place(span, 1 if side.is_own else span[3]) for span in spans]
-    rows = sum(place[1] for place in places)
-    # As many programs in all, each with about as many rows.
-    programs = [min(-(-_SHARES * place[1] // rows), triton.cdiv(place[1], _SUMS[0])) for place in places]
-    part_weight = _empty(grad_out, sum(programs), heads * part, width)
-    part_attend = _empty(grad_out, sum(programs), heads, width)
-    first = 0
+    work = _work(launch)
+    size = _SUMS[0]
+    constants = launch.constants(1, _SUMS)
+    blocks = {name: constants[name] for name in ("WIDTH", "PART", "BD")} | {"PP": max(16, constants["PP"])}
+    parts = _empty(grad_out, len(work), heads, 2 * part * width + 2 * width + part + 1)
     with on(grad_out.device):
-        for span, place, count in zip(spans, places, programs, strict=True):
-            constants = launch.constants(span[3], _SUMS)
-            groups = min(_GROUPS, constants["HP"])
-            constants["HP"] //= groups
-            constants["PP"] = max(constants["PP"], 16 // constants["HP"])
-            kernels.sums_kernel[(count, groups)](
-                *launch.source, grad_out, side.attend, side.attention, side.change, part_weight, part_attend,
-                *place, launch.count, count, first,
-                **constants, **launch.gather, OWN=side.is_own, HE=max(16, constants["HP"]),
-            )  # fmt: skip
-            first += count
-    # The logit of a row is a · (W x + b).
-    by_row = add_up(part_attend).unsqueeze(2)
-    by_attend = (side.weight.unflatten(0, (heads, -1)) @ by_row).squeeze(2)
-    by_attend += by_logit.unsqueeze(1) * side.bias.unflatten(0, (heads, -1))
-    by_bias = grad + (by_logit.unsqueeze(1) * side.attend).flatten()
-    return add_up(part_weight), by_bias, by_attend
+        kernels.sums_kernel[(heads, len(work))](
+            *launch.source, grad_out, attention, near_change, own_change, parts, work,
+            launch.rows.steps, sum(launch.rows.sizes), launch.rows.targets, launch.count,
+            **blocks, **launch.gather, HEADS=heads, HALF=launch.half, BM=size, num_warps=_SUMS[1],
+        )  # fmt: skip
+        kernels.finish_kernel[(heads,)](add_up(parts), *weights, *result, **blocks)
+    return result
+
+
+_known_work: dict[tuple[Any, ...], Tensor] = {}
+
+
+def _work(launch: _Launch) -> Tensor:
+    """`[shares, 6]`: who adds up what, each about as many rows; see `sums_kernel`.
+
+    Kept, because the tensors of a captured step must stay where they are.
+    """
+    rows = launch.rows
+    kind = (rows.values.device, rows.steps, rows.sizes, launch.heads, _PROGRAMS, _SUMS)
+    if kind not in _known_work:
+        shares = max(1, _PROGRAMS // launch.heads)
+        total = sum(n * (1 + fanout) for _, n, _, fanout in launch.spans)
+        lines = []
+        for own, n, near, fanout in launch.spans:
+            blocks = triton.cdiv(rows.steps * n, _SUMS[0])
+            count = min(blocks, -(-shares * n * (1 + fanout) // total))
+            lines += [(n, own, near, fanout, first, count) for first in range(count)]
+        _known_work[kind] = torch.tensor(lines, dtype=torch.int32, device=rows.values.device)
+    return _known_work[kind]
 
 
 def _input_gradients(launch: _Launch, grad_out: Tensor, own: _Side, near: _Side) -> Tensor:

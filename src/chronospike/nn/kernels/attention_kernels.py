@@ -16,13 +16,13 @@ _INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 
 
 @triton.jit
-def _place(row, n, columns, own_start, near_start, FANOUT: tl.constexpr):  # type: ignore[no-untyped-def]
+def _place(row, n, columns, own_start, near_start, fanout):  # type: ignore[no-untyped-def]
     """The step of each target of a hop, its own position in the trees and that of its first neighbour."""
     # Divided in 32 bits, which is much faster; `attention._Launch` sees to it that they are enough.
     step = row // n
     i = (row - step * n).to(tl.int64)
     step = step.to(tl.int64)
-    return step, step * columns + own_start + i, step * columns + near_start + i * FANOUT
+    return step, step * columns + own_start + i, step * columns + near_start + i * fanout
 
 
 @triton.jit
@@ -150,15 +150,11 @@ def forward_kernel(  # type: ignore[no-untyped-def]
 @triton.jit
 def logits_kernel(  # type: ignore[no-untyped-def]
     x, nodes, blocks, w_near, logits, normaliser, grad_out, attention, near_change, own_change,
-    part_grad, part_logit, first_part,
     n, rows, columns, targets, own_start, near_start, count, slope,
     WIDTH: tl.constexpr, PART: tl.constexpr, HEADS: tl.constexpr, FANOUT: tl.constexpr, GATHER: tl.constexpr,
     HALF: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr,
 ):  # fmt: skip
-    """The attention of each neighbour, and the gradients of the neighbours' and the target's shares of the logits.
-
-    Sums over the targets of a program come along: of the gradients, and of those of the logits.
-    """
+    """The attention of each neighbour, and the gradients of the neighbours' and the target's shares of the logits."""
     inside, _own, near, target, base = _targets(
         blocks, n, rows, columns, targets, own_start, near_start, count, FANOUT, GATHER, BM
     )
@@ -192,18 +188,120 @@ def logits_kernel(  # type: ignore[no-untyped-def]
         tl.store(near_change + position, change, mask=wanted)
         total += change
     tl.store(own_change + target[:, None] * HEADS + h[None, :], total, mask=wanted)
-    part = first_part + tl.program_id(0)
-    tl.store(part_grad + part * (HEADS * PART) + channel, tl.sum(grad, axis=0), mask=real)
-    tl.store(part_logit + part * HEADS + h, tl.sum(tl.where(wanted, total, 0.0), axis=0), mask=h < HEADS)
+
+
+@triton.jit
+def sums_kernel(  # type: ignore[no-untyped-def]
+    x, nodes, blocks, grad_out, attention, near_change, own_change, parts, work,
+    steps, columns, targets, count,
+    WIDTH: tl.constexpr, PART: tl.constexpr, HEADS: tl.constexpr, GATHER: tl.constexpr, HALF: tl.constexpr,
+    BM: tl.constexpr, BD: tl.constexpr, PP: tl.constexpr,
+):  # fmt: skip
+    """One head's sums over some targets, from which the gradients of all weights follow (`finish_kernel`).
+
+    `work [shares, 6]` says for each share of the targets which hop it is of, and which of the hop's blocks it takes.
+    Neighbours are added up by their weights first: one product with the gradient is then enough for all of them.
+    """
+    head, share = tl.program_id(0), tl.program_id(1)
+    n, own_start, near_start = tl.load(work + share * 6), tl.load(work + share * 6 + 1), tl.load(work + share * 6 + 2)
+    fanout, first, stride = tl.load(work + share * 6 + 3), tl.load(work + share * 6 + 4), tl.load(work + share * 6 + 5)
+    rows = steps * n
+    d, k = tl.arange(0, BD), tl.arange(0, PP)
+    by_near, by_own = tl.zeros([PP, BD], dtype=tl.float32), tl.zeros([PP, BD], dtype=tl.float32)
+    near_rows, own_rows = tl.zeros([BM, BD], dtype=tl.float32), tl.zeros([BM, BD], dtype=tl.float32)
+    by_logit, by_result = tl.zeros([BM], dtype=tl.float32), tl.zeros([PP], dtype=tl.float32)
+    for block in range(first, tl.cdiv(rows, BM), stride):
+        r = block * BM + tl.arange(0, BM)
+        inside = r < rows
+        step, own, near = _place(r, n, columns, own_start, near_start, fanout)
+        target = step * targets + (own - step * columns)
+        base = step
+        if GATHER:
+            base = tl.load(blocks + step, mask=inside, other=0) * count
+        place = grad_out + target[:, None] * (HEADS * PART) + (head * PART + k)[None, :]
+        grad = tl.load(place, mask=inside[:, None] & (k < PART)[None, :], other=0.0)
+        change = tl.load(own_change + target * HEADS + head, mask=inside, other=0.0)
+        value = _read(x, nodes, base, own, inside, d, WIDTH, GATHER)
+        by_own += _dot_sum(tl.trans(grad), value, HALF)
+        own_rows += change[:, None] * value
+        by_logit += change
+        by_result += tl.sum(grad, axis=0)
+        mixed = tl.zeros([BM, BD], dtype=tl.float32)
+        for s in range(fanout):
+            value = _read(x, nodes, base, near + s, inside, d, WIDTH, GATHER)
+            weight = tl.load(attention + (near + s) * HEADS + head, mask=inside, other=0.0)
+            change = tl.load(near_change + (near + s) * HEADS + head, mask=inside, other=0.0)
+            mixed += weight[:, None] * value
+            near_rows += change[:, None] * value
+        by_near += _dot_sum(tl.trans(grad), mixed, HALF)
+    near_part, own_part, near_row, own_row, result, logit = _totals(parts, share * HEADS + head, WIDTH, PART)
+    place = k[:, None] * WIDTH + d[None, :]
+    real = (k < PART)[:, None] & (d < WIDTH)[None, :]
+    tl.store(near_part + place, by_near, mask=real)
+    tl.store(own_part + place, by_own, mask=real)
+    tl.store(near_row + d, tl.sum(near_rows, axis=0), mask=d < WIDTH)
+    tl.store(own_row + d, tl.sum(own_rows, axis=0), mask=d < WIDTH)
+    tl.store(result + k, by_result, mask=k < PART)
+    tl.store(logit, tl.sum(by_logit, axis=0))
+
+
+@triton.jit
+def _totals(totals, number, WIDTH: tl.constexpr, PART: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Where the sums of a head lie: gradient ⊗ row for the neighbours and for the targets `[PART, WIDTH]`, logit
+    gradient × row for both `[WIDTH]`, gradient `[PART]`, logit gradient."""
+    near = totals + number.to(tl.int64) * (2 * PART * WIDTH + 2 * WIDTH + PART + 1)
+    rows = near + 2 * PART * WIDTH
+    return near, near + PART * WIDTH, rows, rows + WIDTH, rows + 2 * WIDTH, rows + 2 * WIDTH + PART
+
+
+@triton.jit
+def _finish(  # type: ignore[no-untyped-def]
+    weight, bias, attend, by_weight, by_bias, by_attend, sums, row, result, logit, c, k, d,
+    WIDTH: tl.constexpr, PART: tl.constexpr,
+):  # fmt: skip
+    """The gradients of one projection, whose rows' gradients are those of the results and a times those of the logits;
+    a logit is a · (W x + b)."""
+    real = (k < PART)[:, None] & (d < WIDTH)[None, :]
+    place = c[:, None] * WIDTH + d[None, :]
+    row_sum = tl.load(row + d, mask=d < WIDTH, other=0.0)
+    sum_logit = tl.load(logit)
+    a = tl.load(attend + c, mask=k < PART, other=0.0)
+    product = tl.load(sums + k[:, None] * WIDTH + d[None, :], mask=real, other=0.0)
+    tl.store(by_weight + place, product + a[:, None] * row_sum[None, :], mask=real)
+    tl.store(by_bias + c, tl.load(result + k, mask=k < PART, other=0.0) + sum_logit * a, mask=k < PART)
+    w = tl.load(weight + place, mask=real, other=0.0)
+    b = tl.load(bias + c, mask=k < PART, other=0.0)
+    tl.store(by_attend + c, tl.sum(w * row_sum[None, :], axis=1) + sum_logit * b, mask=k < PART)
+
+
+@triton.jit
+def finish_kernel(  # type: ignore[no-untyped-def]
+    totals, w_self, b_self, w_near, b_near, a_self, a_near,
+    by_w_self, by_b_self, by_w_near, by_b_near, by_a_self, by_a_near,
+    WIDTH: tl.constexpr, PART: tl.constexpr, BD: tl.constexpr, PP: tl.constexpr,
+):  # fmt: skip
+    """The gradients of all weights of a head from its sums.
+
+    The weights of a neighbourhood add up to one, and its logits' gradients to that of the target's share, so that the
+    sums of both over all rows are the same for both projections.
+    """
+    head = tl.program_id(0)
+    d, k = tl.arange(0, BD), tl.arange(0, PP)
+    c = head * PART + k
+    near, own, near_row, own_row, result, logit = _totals(totals, head, WIDTH, PART)
+    _finish(
+        w_near, b_near, a_near, by_w_near, by_b_near, by_a_near, near, near_row, result, logit, c, k, d, WIDTH, PART
+    )
+    _finish(w_self, b_self, a_self, by_w_self, by_b_self, by_a_self, own, own_row, result, logit, c, k, d, WIDTH, PART)
 
 
 @triton.jit
 def _row_gradient(  # type: ignore[no-untyped-def]
-    position, target, inside, grad_out, attend, attention, change, first_head,
+    position, target, inside, grad_out, attend, attention, change,
     HEADS: tl.constexpr, PART: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr, OWN: tl.constexpr,
 ):  # fmt: skip
-    """`[rows, HP PP]`: the gradient of each row's projection, for HP heads from `first_head` on."""
-    h, k = first_head + tl.arange(0, HP), tl.arange(0, PP)
+    """`[rows, HP PP]`: the gradient of each row's projection."""
+    h, k = tl.arange(0, HP), tl.arange(0, PP)
     wanted = inside[:, None] & (h < HEADS)[None, :]
     channel = h[:, None] * PART + k[None, :]
     real = (h < HEADS)[:, None] & (k < PART)[None, :]
@@ -220,51 +318,6 @@ def _row_gradient(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def sums_kernel(  # type: ignore[no-untyped-def]
-    x, nodes, blocks, grad_out, attend, attention, change, part_weight, part_attend,
-    n, rows, columns, targets, own_start, near_start, count, shares, first_share,
-    WIDTH: tl.constexpr, PART: tl.constexpr, HEADS: tl.constexpr, FANOUT: tl.constexpr, GATHER: tl.constexpr,
-    HALF: tl.constexpr, OWN: tl.constexpr,
-    BM: tl.constexpr, BD: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr, HE: tl.constexpr,
-):  # fmt: skip
-    """The gradient of one projection's weight for HP heads, summed over the blocks `program_id(0)`, + shares, …
-
-    `part_attend` sums logit gradient ⊗ row, from which that of the attention vector follows.
-    """
-    first_head = tl.program_id(1) * HP
-    d = tl.arange(0, BD)
-    # Sixteen columns at least, as a product needs: the heads, then zeros.
-    e = tl.arange(0, HE)
-    of_ours = (e < HP) & (first_head + e < HEADS)
-    sum_weight = tl.zeros([HP * PP, BD], dtype=tl.float32)
-    sum_attend = tl.zeros([HE, BD], dtype=tl.float32)
-    for block in range(tl.program_id(0), tl.cdiv(rows, BM), shares):
-        r = block * BM + tl.arange(0, BM)
-        inside = r < rows
-        step, position, target = _row(r, n, columns, targets, own_start, near_start, FANOUT, OWN)
-        row = target if OWN else position
-        base = step
-        if GATHER:
-            base = tl.load(blocks + step, mask=inside, other=0) * count
-        value = _read(x, nodes, base, position, inside, d, WIDTH, GATHER)
-        grad = _row_gradient(
-            position, target, inside, grad_out, attend, attention, change, first_head, HEADS, PART, HP, PP, OWN
-        )
-        wanted = inside[:, None] & of_ours[None, :]
-        by_logit = tl.load(change + row[:, None] * HEADS + (first_head + e)[None, :], mask=wanted, other=0.0)
-        sum_weight += _dot_sum(tl.trans(grad), value, HALF)
-        sum_attend += _dot_sum(tl.trans(by_logit), value, HALF)
-    share = first_share + tl.program_id(0)
-    in_row = (d < WIDTH)[None, :]
-    c = tl.arange(0, HP * PP)
-    head, k = first_head + c // PP, c % PP
-    place = part_weight + (share * (HEADS * PART) + head * PART + k)[:, None] * WIDTH + d[None, :]
-    tl.store(place, sum_weight, mask=((head < HEADS) & (k < PART))[:, None] & in_row)
-    place = part_attend + (share * HEADS + first_head + e)[:, None] * WIDTH + d[None, :]
-    tl.store(place, sum_attend, mask=of_ours[:, None] & in_row)
-
-
-@triton.jit
 def inputs_kernel(  # type: ignore[no-untyped-def]
     weight, grad_x, grad_out, attend, attention, change,
     n, rows, columns, targets, own_start, near_start,
@@ -277,7 +330,7 @@ def inputs_kernel(  # type: ignore[no-untyped-def]
     _step, position, target = _row(r, n, columns, targets, own_start, near_start, FANOUT, OWN)
     d = tl.arange(0, BD)
     channel, real = _channel(HEADS, PART, HP, PP)
-    grad = _row_gradient(position, target, inside, grad_out, attend, attention, change, 0, HEADS, PART, HP, PP, OWN)
+    grad = _row_gradient(position, target, inside, grad_out, attend, attention, change, HEADS, PART, HP, PP, OWN)
     value = _dot_gradient(grad, tl.trans(_by_head(channel, real, d, weight, WIDTH)), HALF)
     place = grad_x + position[:, None] * WIDTH + d[None, :]
     wanted = inside[:, None] & (d < WIDTH)[None, :]

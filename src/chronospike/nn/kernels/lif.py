@@ -112,7 +112,8 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
         before = previous
         here -= size
     place = sums + tl.program_id(0) * (3 * CHANNELS) + channel
-    tl.store(place, tl.sum(tl.where(inside, sum_k, 0.0), axis=0), mask=real)
+    # ∂k/∂τ = -k².
+    tl.store(place, tl.sum(tl.where(inside, -k * k * sum_k, 0.0), axis=0), mask=real)
     tl.store(place + CHANNELS, tl.sum(tl.where(inside, sum_threshold, 0.0), axis=0), mask=real)
     tl.store(place + 2 * CHANNELS, tl.sum(tl.where(inside, sum_alpha, 0.0), axis=0), mask=real)
 
@@ -166,5 +167,4 @@ class TritonLIF(torch.autograd.Function):
                     key, limit(ctx.dropout), scale(ctx.dropout), float(ctx.u_reset), len(membranes), size,
                     CHANNELS=channels, MODE=ctx.mode, DROPOUT=ctx.dropout > 0, ROWS=rows, WIDTH=width,
                 )  # fmt: skip
-        by_k, by_threshold, by_alpha = add_up(sums)
-        return grad_h, -by_k / tau.square(), by_threshold, by_alpha, None, None, None, None
+        return grad_h, *add_up(sums), None, None, None, None
