@@ -17,8 +17,8 @@ from chronospike.data.csr import history_and_snapshot
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.storage import save_graph
 from chronospike.data.synthetic import synthetic_graph
+from chronospike.nn import losses
 from chronospike.nn.losses import contrastive_loss
-from chronospike.training import step
 from chronospike.training.loop import Trainer
 from chronospike.training.problem import Problem, make_problem, new_model
 
@@ -64,7 +64,7 @@ def break_loss(monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
         calls[0] += 1
         return contrastive_loss(*arguments) * (math.nan if calls[0] == batch else 1.0)
 
-    monkeypatch.setattr(step, "contrastive_loss", broken)
+    monkeypatch.setattr(losses, "contrastive_loss", broken)
 
 
 def with_other_future(graph: DynamicGraph, last: int) -> DynamicGraph:

@@ -1,28 +1,39 @@
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
+from typing import NoReturn
+
 import pytest
 import torch
 
-from chronospike import rng
-
 pytest.importorskip("triton")
-import triton
-import triton.language as tl
+from triton.runtime.errors import OutOfResources
 
-from chronospike.triton_common import derive, on
-
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+from chronospike.triton_common import tried
 
 
-@triton.jit
-def _words_kernel(key, words, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    index = tl.arange(0, BLOCK)
-    tl.store(words + index, derive(tl.load(key).to(tl.uint64), index).to(tl.int64))
+def failing(error: Exception) -> Callable[[], NoReturn]:
+    def trial() -> NoReturn:
+        raise error
+
+    return trial
 
 
-@pytest.mark.parametrize("key", [0, 1, 2**63 + 12345, 2**64 - 1])
-def test_words_are_those_of_the_reference(key: int) -> None:
-    words = torch.empty(16, dtype=torch.int64, device=DEVICE)
-    with on(DEVICE):
-        _words_kernel[(1,)](torch.tensor([rng.signed(key)], device=DEVICE), words, BLOCK=16)
-    assert words.tolist() == [rng.signed(rng.derive(key, index)) for index in range(16)]
+def test_a_kernel_that_a_compiler_refuses_is_left_out_and_a_warning_says_why() -> None:
+    with pytest.warns(UserWarning, match="the pooling cannot be used here \\(no compiler\\); the plain path is taken"):
+        assert not tried("the pooling", failing(RuntimeError("no compiler\nand much more")))
+    with pytest.warns(UserWarning, match="\\(RuntimeError\\)"):
+        assert not tried("the pooling", failing(RuntimeError()))
+
+
+def test_too_little_room_is_expected_and_a_kernel_that_runs_is_taken() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not tried("the pooling", failing(OutOfResources(300_000, 100_000, "shared memory")))
+        assert tried("the pooling", lambda: None)
+
+
+def test_a_full_gpu_is_not_mistaken_for_a_bad_compiler() -> None:
+    with pytest.raises(torch.OutOfMemoryError):
+        tried("the pooling", failing(torch.OutOfMemoryError("full")))

@@ -1,16 +1,19 @@
-"""What all Triton kernels share: the random words of `chronospike.rng`, and launching on the right device.
+"""What all Triton kernels share: the random words of `chronospike.rng`, products, launching on the right device.
 
 Import this module only where Triton is installed. With TRITON_INTERPRET=1 kernels run on the CPU, for tests.
 """
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
+from triton.runtime.errors import OutOfResources
 
 # The constants of chronospike.rng.
 GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
@@ -32,6 +35,41 @@ def derive(key, index):  # type: ignore[no-untyped-def]
     return mix(key + (index.to(tl.uint64) + 1) * GOLDEN)
 
 
+@triton.jit
+def product(a, b, HALF: tl.constexpr):  # type: ignore[no-untyped-def]
+    """A product of float32 blocks, of TF32 operands if `HALF`: half precision would lose small gradients."""
+    return tl.dot(a, b, input_precision="tf32") if HALF else tl.dot(a, b, input_precision="ieee")
+
+
+def padded(size: int) -> int:
+    """The next power of two; a product takes at least sixteen of everything."""
+    return max(16, int(triton.next_power_of_2(size)))
+
+
+def single(like: torch.Tensor, *shape: int) -> torch.Tensor:
+    """A tensor in single precision, not filled, on the device of another."""
+    return torch.empty(shape, dtype=torch.float32, device=like.device)
+
+
 def on(device: torch.device) -> AbstractContextManager[Any]:
     """Triton launches on the current device, which need not be this one."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+def tried(what: str, trial: Callable[[], object]) -> bool:
+    """Whether `trial` runs; if not, `what` is left to the plain path, and a warning says why.
+
+    A compiler or a GPU we have not seen may refuse a kernel. That one has too little room for a wide one is expected.
+    """
+    try:
+        trial()
+    except OutOfResources:
+        return False
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        lines = str(error).strip().splitlines()
+        reason = lines[0] if lines else type(error).__name__
+        warnings.warn(f"{what} cannot be used here ({reason}); the plain path is taken, which is slower", stacklevel=2)
+        return False
+    return True

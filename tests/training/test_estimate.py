@@ -6,6 +6,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,7 +19,8 @@ from chronospike.errors import GraphError
 from chronospike.training import estimate as module
 from chronospike.training.estimate import _PROBES, _learn, activation_bytes, estimate, live_trace, peak_at
 from chronospike.training.inference import LANE
-from chronospike.training.problem import new_model
+from chronospike.training.loop import Trainer
+from chronospike.training.problem import make_problem, new_model
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +136,24 @@ def test_fused_kernels_take_less_of_the_gpu_than_the_plain_path() -> None:
     table = 2 * 27 * 28_085 * 128
     # At the least the spikes and membranes of the first layer beside the features.
     assert table + 2 * 4 * 27 * 1024 * 6 * 128 < fused < plain / 3
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("fanouts", [(5, 2), (10, 5)])
+def test_estimate_is_near_what_a_gpu_then_uses(fanouts: tuple[int, int]) -> None:
+    graph = load_dataset("synthetic", like="dblp", seed=0)
+    s = make_settings({"fanouts": fanouts, "epochs": 1, "min_batches": 1})
+    predicted = estimate(graph, s, 128)["peak_gpu_bytes"]
+    shape = (graph.num_steps, graph.num_nodes, 128)
+    made = graph.with_features(np.random.default_rng(0).standard_normal(shape, dtype=np.float32))
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    trainer = Trainer(new_model(s, 128, graph.num_classes), make_problem(made, s, torch.device("cuda")))
+    trainer.run()
+    used = torch.cuda.max_memory_allocated() - before
+    print(f"fan-outs {fanouts}: predicted {predicted / 1e9:.3f} GB, used {used / 1e9:.3f} GB")
+    assert predicted == pytest.approx(used, rel=0.3)
 
 
 def test_half_precision_halves_the_features_on_the_gpu(graph: DynamicGraph) -> None:

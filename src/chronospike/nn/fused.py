@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from chronospike.nn.rows import TreeRows
-from chronospike.optional import has_triton
+from chronospike.optional import triton_works
 
 if TYPE_CHECKING:
     from chronospike.nn.temporal import TemporalTransformer
@@ -53,10 +53,10 @@ class AttentionWeights:
 
 def fused_attention(x: TreeRows, weights: AttentionWeights) -> Tensor | None:
     """`[T, n, C]` as `aggregate_tree` means it, or None where no kernel fits."""
-    if x.values.is_cuda and x.values.dtype in (torch.float32, torch.float16) and has_triton():
+    if x.values.is_cuda and x.values.dtype in (torch.float32, torch.float16) and triton_works(x.values.device):
         from chronospike.nn.kernels import attention as on_gpu
 
-        half = _takes_half()
+        half = takes_half()
         if x.width <= _WIDEST and on_gpu.fits(x, weights, half):
             return on_gpu.attend(x, weights, half)
         return None
@@ -72,11 +72,11 @@ def fused_readout(
     temporal: TemporalTransformer, readout: nn.Sequential, classifier: nn.Linear, spikes: Tensor
 ) -> tuple[Tensor, Tensor] | None:
     """Logits `[B, classes]` and embeddings `[B, C]`, or None where no kernel fits."""
-    if not (spikes.is_cuda and spikes.dtype == torch.float32 and has_triton()):
+    if not (spikes.is_cuda and spikes.dtype == torch.float32 and triton_works(spikes.device)):
         return None
     from chronospike.nn.kernels import readout as on_gpu
 
-    half = _takes_half()
+    half = takes_half()
     return (
         on_gpu.read(temporal, readout, classifier, spikes, half)
         if on_gpu.fits(temporal, classifier, spikes, half)
@@ -84,6 +84,6 @@ def fused_readout(
     )
 
 
-def _takes_half() -> bool:
+def takes_half() -> bool:
     """Whether products may be taken of operands in less than single precision."""
     return torch.get_float32_matmul_precision() != "highest"

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from chronospike.nn.fused import Kernels
 from chronospike.nn.surrogate import spike, spike_slope, spike_slope_by_alpha
-from chronospike.optional import has_triton
+from chronospike.optional import triton_works
 
 ResetGradient = Literal["detach", "full", "straight_through"]
 Implementation = Literal["auto", "triton", "numba", "fused", "plain", "shapes"]
@@ -72,7 +72,7 @@ def lif_sequence(
 ) -> tuple[Tensor, Tensor]:
     """All steps of inputs `[T, ..., C]`, from a membrane of zero.
 
-    `"auto"` is `"triton"` for single or half precision on a GPU where Triton is installed, `"numba"` for single
+    `"auto"` is `"triton"` for single or half precision on a GPU where Triton works, `"numba"` for single
     precision on the CPU, else `"fused"`.
 
     Args:
@@ -83,7 +83,7 @@ def lif_sequence(
         Spikes `[T, ..., C]` and membranes before the reset `[T, ..., C]`. The membranes carry no gradient.
     """
     if implementation == "auto":
-        implementation = _implementation_for(h)
+        implementation = _implementation_for(h, parameters, dropout)
     p = parameters
     # Asked here: inside a function of autograd's the answer is lost.
     keeps = wants_membranes or torch.is_grad_enabled()
@@ -108,9 +108,12 @@ def lif_sequence(
     return nn.functional.dropout(spikes, dropout) if dropout else spikes, membranes
 
 
-def _implementation_for(h: Tensor) -> Implementation:
-    if h.is_cuda and h.dtype != torch.float64 and has_triton():
-        return "triton"
+def _implementation_for(h: Tensor, parameters: LIFParameters, dropout: float) -> Implementation:
+    if h.is_cuda and h.dtype != torch.float64 and triton_works(h.device):
+        from chronospike.nn.kernels.lif import fits
+
+        if fits(h.device, h.dtype, h.shape[-1], parameters.reset_gradient, dropout):
+            return "triton"
     return "numba" if h.device.type == "cpu" and h.dtype == torch.float32 else "fused"
 
 

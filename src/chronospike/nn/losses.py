@@ -2,14 +2,54 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from chronospike.nn.fused import Kernels, takes_half
+from chronospike.optional import triton_works
 
 # A similarity that no softmax notices; finite, so that rows to be ignored stay finite too.
 _NEVER = -1e9
 # What cross-entropy takes for a row that does not count.
 _IGNORED = -100
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Cross-entropy with label smoothing, plus `contrastive` times InfoNCE of two dropout views."""
+
+    smoothing: float = 0.0
+    contrastive: float = 0.1
+    view_dropout: float = 0.1
+    temperature: float = 0.5
+
+    def losses(
+        self,
+        logits: Tensor,
+        z: Tensor,
+        targets: Tensor,
+        class_weights: Tensor | None = None,
+        valid: Tensor | None = None,
+        kernels: Kernels = "auto",
+    ) -> Tensor:
+        """`[3]`: total, classification and contrastive loss, means over the rows that are `valid [B]`, or all."""
+        if kernels == "auto" and logits.is_cuda and triton_works(logits.device):
+            from chronospike.nn.kernels.losses import TritonLosses, fits
+
+            half, masks = takes_half(), (class_weights is not None, valid is not None)
+            if len(z) and fits(self, half, z.device, z.shape[1], logits.shape[1], *masks):
+                fused: Tensor = TritonLosses.apply(  # type: ignore[no-untyped-call]
+                    self, half, logits, z, targets, class_weights, valid
+                )
+                return fused
+        classification = classification_loss(logits, targets, class_weights, self.smoothing, valid)
+        contrastive = logits.new_zeros(())
+        if self.contrastive > 0:
+            contrastive = contrastive_loss(z, self.view_dropout, self.temperature, valid)
+        return torch.stack([classification + self.contrastive * contrastive, classification, contrastive])
 
 
 def info_nce(first: Tensor, second: Tensor, temperature: float = 0.5, valid: Tensor | None = None) -> Tensor:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from chronospike import rng
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError
-from chronospike.optional import has_triton
+from chronospike.optional import has_triton, triton_works
 from chronospike.sampling.numba_backend import NumbaBackend
 from chronospike.sampling.settings import SamplingSettings, as_fanouts, check_name
 from chronospike.sampling.torch_backend import TorchBackend
@@ -48,8 +48,8 @@ class HybridSampler:
         replace: draw with replacement.
         seed: of all draws.
         device: where the trees are wanted; the torch backend keeps the graph there too.
-        backend: `"numba"`, `"triton"` or `"torch"`; `"auto"` takes numba for the CPU, and for a GPU Triton where it is
-            installed.
+        backend: `"numba"`, `"triton"` or `"torch"`; `"auto"` takes numba for the CPU, and for a GPU Triton where it
+            works.
         threads: for numba; by default all CPUs of this process.
     """
 
@@ -114,7 +114,7 @@ class HybridSampler:
 def _best_backend(device: torch.device) -> str:
     if device.type == "cpu":
         return "numba"
-    return "triton" if has_triton() else "torch"
+    return "triton" if triton_works(device) else "torch"
 
 
 def _make_backend(name: str, graph: DynamicGraph, device: torch.device, threads: int | None) -> Backend:

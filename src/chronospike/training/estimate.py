@@ -19,14 +19,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from chronospike.config import Settings
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.splits import make_split
-from chronospike.nn.losses import contrastive_loss
+from chronospike.nn.losses import Objective
 from chronospike.nn.model import ChronoSpike, Record
 from chronospike.nn.rows import TreeRows
 from chronospike.sampling.batches import num_batches
@@ -191,10 +190,12 @@ def _learn(model: ChronoSpike, s: Settings, steps: int, roots: int) -> None:
     # New gradients in every pass, as after the optimiser's step.
     model.zero_grad(set_to_none=True)
     logits, z = model(_rows(model, s, steps, roots))
-    loss = F.cross_entropy(logits, torch.zeros(roots, dtype=torch.long))
-    if s.contrastive > 0:
-        loss = loss + s.contrastive * contrastive_loss(z, s.view_dropout, s.temperature)
-    loss.backward()
+    if model.kernels == "shapes":
+        # The kernels of the losses keep two views of z, and no similarities.
+        (logits.sum() + (z * torch.zeros(2, *z.shape)).sum()).backward()
+        return
+    objective = Objective(s.label_smoothing, s.contrastive, s.view_dropout, s.temperature)
+    objective.losses(logits, z, torch.zeros(roots, dtype=torch.long))[0].backward()
 
 
 @torch.no_grad()

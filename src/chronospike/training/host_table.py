@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from chronospike.errors import ChronoSpikeError
-from chronospike.optional import has_triton
+from chronospike.optional import triton_works
 
 
 class HostTable:
@@ -42,7 +42,7 @@ class HostTable:
 
     def rows(self, nodes: Tensor, blocks: Tensor) -> Tensor:
         """`[T, M, D]` on the device for `nodes [T, M]`, step t from block `blocks[t]`."""
-        if has_triton():
+        if triton_works(self.device):
             from chronospike.nn.kernels.fetch import fetch
 
             return fetch(self.table, self._hot, self._slots, nodes, blocks)

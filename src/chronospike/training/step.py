@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from chronospike.nn.losses import classification_loss, contrastive_loss
+from chronospike.nn.losses import Objective
 from chronospike.nn.model import ChronoSpike
 from chronospike.nn.rows import TreeRows
 from chronospike.training.inference import product_precision
@@ -52,12 +52,8 @@ class Part:
     def losses(self, logits: Tensor, z: Tensor, targets: Tensor, valid: Tensor | None = None) -> Tensor:
         """`[3]`: total, classification, contrastive; a mean over the rows that are `valid`, or all."""
         s = self.problem.settings
-        logits, z = logits.float(), z.float()
-        classification = classification_loss(logits, targets, self.class_weights, s.label_smoothing, valid)
-        contrastive = logits.new_zeros(())
-        if s.contrastive > 0:
-            contrastive = contrastive_loss(z, s.view_dropout, s.temperature, valid)
-        return torch.stack([classification + s.contrastive * contrastive, classification, contrastive])
+        objective = Objective(s.label_smoothing, s.contrastive, s.view_dropout, s.temperature)
+        return objective.losses(logits.float(), z.float(), targets, self.class_weights, valid, self.model.kernels)
 
     def clip(self) -> Tensor:
         """Clip the gradient; returns the norm it had."""

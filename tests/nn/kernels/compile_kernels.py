@@ -8,7 +8,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from chronospike.nn.kernels import attention_kernels, fetch, lif, readout_kernels, sums
+from chronospike.nn.kernels import attention_kernels, fetch, lif, losses, readout_kernels, sums
 from chronospike.sampling import triton_backend
 
 WHOLE = {
@@ -17,7 +17,7 @@ WHOLE = {
     **dict.fromkeys(("blocks", "key", "keys", "history_start", "snapshot_start"), "*i64"),
 }
 HALVES = dict.fromkeys(("x", "host", "hot"), "*fp16")
-NUMBERS = dict.fromkeys(("scale", "slope", "u_reset", "rate", "eps"), "fp32")
+NUMBERS = dict.fromkeys(("scale", "slope", "u_reset", "rate", "eps", "smoothing", "share"), "fp32")
 COUNTS = {
     "n", "rows", "columns", "targets", "own_start", "near_start", "count", "hot_count",
     "programs", "steps", "size", "drop", "tree_columns", "roots", "first", "following", "base",
@@ -38,8 +38,9 @@ def compile_one(kernel: Any, constants: dict[str, Any], warps: int = 4, stages: 
 def main() -> None:
     attention = {"WIDTH": 128, "PART": 32, "HEADS": 4, "FANOUT": 5, "HALF": True, "BD": 128, "HP": 4, "PP": 32}
     gathered = {**attention, "GATHER": True, "BM": 64}
-    compile_one(attention_kernels.forward_kernel, {**gathered, "SAVE": True})
-    compile_one(attention_kernels.logits_kernel, gathered)
+    halves = {"w_self": "*fp16", "w_near": "*fp16"}
+    compile_one(attention_kernels.forward_kernel, {**gathered, "SAVE": True}, 4, 3, **halves)
+    compile_one(attention_kernels.logits_kernel, gathered, 4, 3, **halves)
     one_head = {"WIDTH": 128, "PART": 32, "BD": 128, "PP": 32}
     summing = {**one_head, "HEADS": 4, "HALF": True, "BM": 32}
     compile_one(attention_kernels.sums_kernel, {**summing, "GATHER": True})
@@ -50,7 +51,8 @@ def main() -> None:
         compile_one(attention_kernels.inputs_kernel, dense)
     neurons = {"CHANNELS": 128, "DROPOUT": True}
     compile_one(lif._forward_kernel, {**neurons, "KEEP": True, "BLOCK": 512})
-    compile_one(lif._backward_kernel, {**neurons, "MODE": 1, "ROWS": 8, "WIDTH": 128})
+    for mode in lif._MODES.values():
+        compile_one(lif._backward_kernel, {**neurons, "MODE": mode, "ROWS": 8, "WIDTH": 128})
     pool = {"CHANNELS": 64, "HEADS": 4, "DROPOUT": True, "BT": 32, "BC": 64}
     compile_one(readout_kernels.pool_kernel, pool, nodes="i32")
     compile_one(readout_kernels.pool_back_kernel, pool, nodes="i32")
@@ -60,6 +62,16 @@ def main() -> None:
     compile_one(readout_kernels.fold_back_kernel, fold, stages=1, nodes="i32")
     compile_one(readout_kernels.read_kernel, read, nodes="i32")
     compile_one(readout_kernels.read_back_kernel, read, stages=1, nodes="i32")
+    views = {"CHANNELS": 64, "DROPOUT": True, "BM": 16, "BC": 64}
+    rows = {"CHANNELS": 64, "CLASSES": 10, "WEIGHTED": True, "VALID": True, "PAIRS": True, "HALF": True}
+    rows = {**rows, "BM": 16, "BN": 64, "BC": 64, "BK": 16}
+    for kernel, constants, stages in (
+        (losses._views_kernel, views, 3),
+        (losses._rows_kernel, rows, 3),
+        (losses._finish_kernel, {"BLOCK": 128}, 3),
+        (losses._back_kernel, {**rows, "DROPOUT": True}, 2),
+    ):
+        compile_one(kernel, constants, 4, stages, nodes="i32", valid="*i8", targets="*i64")
     for parts, columns in (sums._WIDE, sums._TALL):
         compile_one(sums._add_up_kernel, {"PARTS": parts, "COLUMNS": columns})
     compile_one(fetch._fetch_kernel, {"WIDTH": 128, "ROWS": 32, "BD": 128}, out="*fp16")

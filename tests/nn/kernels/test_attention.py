@@ -82,6 +82,7 @@ def test_dense_rows_equal_the_plain_form_in_values_and_gradients(shape: Any, see
 
 def test_programs_that_take_several_blocks_add_them_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "_PROGRAMS", 4)
+    monkeypatch.setattr(attention, "_RESIDENT", 2)
     torch.manual_seed(8)
     sizes = _sizes(50, (2, 1))
     values = torch.randn(3, sum(sizes), 5, device=DEVICE, requires_grad=True)

@@ -23,17 +23,18 @@ from typing import Any
 import torch
 import triton
 from torch import Tensor
-from triton.runtime.errors import OutOfResources
 
 from chronospike.errors import InputError
 from chronospike.nn.fused import AttentionWeights
 from chronospike.nn.kernels import attention_kernels as kernels
 from chronospike.nn.kernels.sums import add_up
 from chronospike.nn.rows import TreeRows
-from chronospike.triton_common import on
+from chronospike.triton_common import on, single, tried
 
 # Rows a program takes at a time, and its warps, for each kernel.
 _FORWARD, _LOGITS, _SUMS, _INPUTS = (64, 4), (64, 4), (32, 4), (32, 4)
+# Programs of the first two, which go through the blocks in turns and so read the weights once each.
+_RESIDENT = 528
 # Programs among which the sums over all rows are shared out; each takes one head, so that its sums fit the registers.
 _PROGRAMS = 528
 
@@ -89,31 +90,32 @@ class _Attend(torch.autograd.Function):
     def forward(ctx: Any, launch: _Launch, slope: float, save: bool, values: Tensor, *weights: Tensor) -> Tensor:
         w_self, b_self, w_near, b_near, a_self, a_near = (weight.detach().contiguous() for weight in weights)
         rows, heads = launch.rows, launch.heads
-        out = _empty(values, rows.steps, rows.targets, heads * launch.part)
-        logits = _empty(values, rows.steps, sum(rows.sizes) if save else 0, heads)
-        normaliser = _empty(values, rows.steps, rows.targets if save else 0, heads)
+        out = single(values, rows.steps, rows.targets, heads * launch.part)
+        logits = single(values, rows.steps, sum(rows.sizes) if save else 0, heads)
+        normaliser = single(values, rows.steps, rows.targets if save else 0, heads)
+        own_half, near_half = (weight.half() if launch.half else weight for weight in (w_self, w_near))
         with on(values.device):
             for span in launch.spans:
                 place = launch.place(span)
-                kernels.forward_kernel[(triton.cdiv(place[1], _FORWARD[0]),)](
-                    *launch.source, w_self, b_self, w_near, b_near, a_self, a_near, out, logits, normaliser,
+                kernels.forward_kernel[(min(_RESIDENT, triton.cdiv(place[1], _FORWARD[0])),)](
+                    *launch.source, own_half, b_self, near_half, b_near, a_self, a_near, out, logits, normaliser,
                     *place, launch.count, slope, **launch.constants(span[3], _FORWARD), **launch.gather, SAVE=save,
                 )  # fmt: skip
-        ctx.save_for_backward(values, w_self, b_self, w_near, b_near, a_self, a_near, logits, normaliser)
+        ctx.save_for_backward(values, w_self, b_self, w_near, b_near, a_self, a_near, near_half, logits, normaliser)
         ctx.launch, ctx.slope = launch, slope
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        values, w_self, b_self, w_near, b_near, a_self, a_near, logits, normaliser = ctx.saved_tensors
+        values, w_self, b_self, w_near, b_near, a_self, a_near, near_half, logits, normaliser = ctx.saved_tensors
         launch = ctx.launch
         grad_out = grads[0].contiguous()
         attention, near_change, own_change = (torch.empty_like(like) for like in (logits, logits, normaliser))
         with on(values.device):
             for span in launch.spans:
                 place = launch.place(span)
-                kernels.logits_kernel[(triton.cdiv(place[1], _LOGITS[0]),)](
-                    *launch.source, w_near, logits, normaliser, grad_out, attention, near_change, own_change,
+                kernels.logits_kernel[(min(_RESIDENT, triton.cdiv(place[1], _LOGITS[0])),)](
+                    *launch.source, near_half, logits, normaliser, grad_out, attention, near_change, own_change,
                     *place, launch.count, ctx.slope, **launch.constants(span[3], _LOGITS), **launch.gather,
                 )  # fmt: skip
         weights = w_self, b_self, w_near, b_near, a_self, a_near
@@ -152,7 +154,7 @@ def _weight_gradients(
     size = _SUMS[0]
     constants = launch.constants(1, _SUMS)
     blocks = {name: constants[name] for name in ("WIDTH", "PART", "BD")} | {"PP": max(16, constants["PP"])}
-    parts = _empty(grad_out, len(work), heads, 2 * part * width + 2 * width + part + 1)
+    parts = single(grad_out, len(work), heads, 2 * part * width + 2 * width + part + 1)
     with on(grad_out.device):
         kernels.sums_kernel[(heads, len(work))](
             *launch.source, grad_out, attention, near_change, own_change, parts, work,
@@ -187,7 +189,7 @@ def _work(launch: _Launch) -> Tensor:
 
 def _input_gradients(launch: _Launch, grad_out: Tensor, own: _Side, near: _Side) -> Tensor:
     """`[T, M, D]`. A row of a middle hop is a neighbour first and a target then."""
-    grad = _empty(grad_out, launch.rows.steps, sum(launch.rows.sizes), launch.rows.width)
+    grad = single(grad_out, launch.rows.steps, sum(launch.rows.sizes), launch.rows.width)
     with on(grad.device):
         for number, span in enumerate(launch.spans):
             for side in (own, near):
@@ -197,10 +199,6 @@ def _input_gradients(launch: _Launch, grad_out: Tensor, own: _Side, near: _Side)
                     **launch.constants(span[3], _INPUTS), OWN=side.is_own, ADD=side.is_own and number > 0,
                 )  # fmt: skip
     return grad
-
-
-def _empty(like: Tensor, *shape: int) -> Tensor:
-    return torch.empty(shape, dtype=torch.float32, device=like.device)
 
 
 def attend(x: TreeRows, weights: AttentionWeights, half: bool) -> Tensor:
@@ -250,8 +248,4 @@ def _try(kind: _Kind) -> bool:
             nodes = torch.zeros(steps, sum(sizes), dtype=torch.int32, device=device)
             blocks = torch.zeros(steps, dtype=torch.int64, device=device)
             x = TreeRows(torch.zeros(1, table, width, dtype=dtype, device=device), sizes, nodes, blocks)
-        try:
-            attend(x, weights, half).sum().backward()
-        except OutOfResources:
-            return False
-    return True
+        return tried("the kernels of the neighbour attention", lambda: attend(x, weights, half).sum().backward())

@@ -11,6 +11,8 @@ import os
 import triton
 import triton.language as tl
 
+from chronospike.triton_common import product
+
 # Triton's interpreter multiplies no matrices of bfloat16.
 _INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 
@@ -38,9 +40,7 @@ def _read(x, nodes, base, position, inside, d, WIDTH: tl.constexpr, GATHER: tl.c
 @triton.jit
 def _dot(a, b, HALF: tl.constexpr):  # type: ignore[no-untyped-def]
     """For values, all of moderate size: half precision keeps as many digits as TF32."""
-    if HALF:
-        return tl.dot(a.to(tl.float16), b.to(tl.float16))
-    return tl.dot(a, b, input_precision="ieee")
+    return tl.dot(a.to(tl.float16), b.to(tl.float16)) if HALF else tl.dot(a, b, input_precision="ieee")
 
 
 @triton.jit
@@ -50,16 +50,10 @@ def _dot_sum(a, b, HALF: tl.constexpr):  # type: ignore[no-untyped-def]
         a, b = a.to(tl.bfloat16), b.to(tl.bfloat16)
         if _INTERPRETED:
             a, b = a.to(tl.float32), b.to(tl.float32)
-        return tl.dot(a, b)
-    return tl.dot(a, b, input_precision="ieee")
-
-
-@triton.jit
-def _dot_gradient(a, b, HALF: tl.constexpr):  # type: ignore[no-untyped-def]
-    """For gradients, which may be too small for half precision."""
-    if HALF:
-        return tl.dot(a, b, input_precision="tf32")
-    return tl.dot(a, b, input_precision="ieee")
+        result = tl.dot(a, b)
+    else:
+        result = tl.dot(a, b, input_precision="ieee")
+    return result
 
 
 @triton.jit
@@ -79,12 +73,12 @@ def _by_head(channel, real, d, weight, WIDTH: tl.constexpr):  # type: ignore[no-
 
 @triton.jit
 def _targets(  # type: ignore[no-untyped-def]
-    blocks, n, rows, columns, targets, own_start, near_start, count,
+    block, blocks, n, rows, columns, targets, own_start, near_start, count,
     FANOUT: tl.constexpr, GATHER: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """This program's block of targets: which are there, their positions and their first neighbours', their places among
+    """A block of targets: which are there, their positions and their first neighbours', their places among
     all targets, and where the table's block of their step begins."""
-    r = tl.program_id(0) * BM + tl.arange(0, BM)
+    r = block * BM + tl.arange(0, BM)
     inside = r < rows
     step, own, near = _place(r, n, columns, own_start, near_start, FANOUT)
     base = step
@@ -109,42 +103,44 @@ def forward_kernel(  # type: ignore[no-untyped-def]
     WIDTH: tl.constexpr, PART: tl.constexpr, HEADS: tl.constexpr, FANOUT: tl.constexpr, GATHER: tl.constexpr,
     HALF: tl.constexpr, SAVE: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr,
 ):  # fmt: skip
-    inside, own, near, target, base = _targets(
-        blocks, n, rows, columns, targets, own_start, near_start, count, FANOUT, GATHER, BM
-    )
     d, h = tl.arange(0, BD), tl.arange(0, HP)
     channel, real = _channel(HEADS, PART, HP, PP)
-    x_own = _read(x, nodes, base, own, inside, d, WIDTH, GATHER)
-    projected = _dot(x_own, _by_head(channel, real, d, w_self, WIDTH), HALF)
-    projected += tl.load(b_self + channel, mask=real, other=0.0)[None, :]
-    attend = tl.load(a_self + channel, mask=real, other=0.0)
-    by_self = tl.sum(tl.reshape(projected * attend[None, :], [BM, HP, PP]), axis=2)
-    # The neighbours' bias: in every logit, and, as the weights add up to one, in the result as it is.
-    attend = tl.load(a_near + channel, mask=real, other=0.0)
-    bias = tl.load(b_near + channel, mask=real, other=0.0)
-    by_self += tl.sum(tl.reshape(bias * attend, [HP, PP]), axis=1)[None, :]
+    w_own = _by_head(channel, real, d, w_self, WIDTH)
     w = _by_head(channel, real, d, w_near, WIDTH)
-    top = tl.full([BM, HP], float("-inf"), dtype=tl.float32)
-    total = tl.zeros([BM, HP], dtype=tl.float32)
-    mixed = tl.zeros([BM, HP, PP], dtype=tl.float32)
-    saved = inside[:, None] & (h < HEADS)[None, :]
-    for s in range(FANOUT):
-        x_near = _read(x, nodes, base, near + s, inside, d, WIDTH, GATHER)
-        value = tl.reshape(_dot(x_near, w, HALF), [BM, HP, PP])
-        logit = by_self + tl.sum(value * tl.reshape(attend, [1, HP, PP]), axis=2)
+    attend_own = tl.load(a_self + channel, mask=real, other=0.0)
+    attend = tl.load(a_near + channel, mask=real, other=0.0)
+    # The neighbours' bias: in every logit, and, as the weights add up to one, in the result as it is.
+    bias_own = tl.load(b_self + channel, mask=real, other=0.0)
+    bias = tl.load(b_near + channel, mask=real, other=0.0)
+    by_bias = tl.sum(tl.reshape(bias * attend, [HP, PP]), axis=1)
+    for block in range(tl.program_id(0), tl.cdiv(rows, BM), tl.num_programs(0)):
+        inside, own, near, target, base = _targets(
+            block, blocks, n, rows, columns, targets, own_start, near_start, count, FANOUT, GATHER, BM
+        )
+        x_own = _read(x, nodes, base, own, inside, d, WIDTH, GATHER)
+        projected = _dot(x_own, w_own, HALF) + bias_own[None, :]
+        by_self = tl.sum(tl.reshape(projected * attend_own[None, :], [BM, HP, PP]), axis=2) + by_bias[None, :]
+        top = tl.full([BM, HP], float("-inf"), dtype=tl.float32)
+        total = tl.zeros([BM, HP], dtype=tl.float32)
+        mixed = tl.zeros([BM, HP, PP], dtype=tl.float32)
+        saved = inside[:, None] & (h < HEADS)[None, :]
+        for s in range(FANOUT):
+            x_near = _read(x, nodes, base, near + s, inside, d, WIDTH, GATHER)
+            value = tl.reshape(_dot(x_near, w, HALF), [BM, HP, PP])
+            logit = by_self + tl.sum(value * tl.reshape(attend, [1, HP, PP]), axis=2)
+            if SAVE:
+                tl.store(logits + (near + s)[:, None] * HEADS + h[None, :], logit, mask=saved)
+            logit = tl.where(logit > 0, logit, slope * logit)
+            higher = tl.maximum(top, logit)
+            shrink, weight = tl.exp(top - higher), tl.exp(logit - higher)
+            mixed = mixed * shrink[:, :, None] + weight[:, :, None] * value
+            total = total * shrink + weight
+            top = higher
+        result = projected + tl.reshape(mixed / total[:, :, None], [BM, HP * PP]) + bias[None, :]
+        place = out + target[:, None] * (HEADS * PART) + channel[None, :]
+        tl.store(place, result, mask=inside[:, None] & real[None, :])
         if SAVE:
-            tl.store(logits + (near + s)[:, None] * HEADS + h[None, :], logit, mask=saved)
-        logit = tl.where(logit > 0, logit, slope * logit)
-        higher = tl.maximum(top, logit)
-        shrink, weight = tl.exp(top - higher), tl.exp(logit - higher)
-        mixed = mixed * shrink[:, :, None] + weight[:, :, None] * value
-        total = total * shrink + weight
-        top = higher
-    result = projected + tl.reshape(mixed / total[:, :, None], [BM, HP * PP]) + bias[None, :]
-    place = out + target[:, None] * (HEADS * PART) + channel[None, :]
-    tl.store(place, result, mask=inside[:, None] & real[None, :])
-    if SAVE:
-        tl.store(normaliser + target[:, None] * HEADS + h[None, :], top + tl.log(total), mask=saved)
+            tl.store(normaliser + target[:, None] * HEADS + h[None, :], top + tl.log(total), mask=saved)
 
 
 @triton.jit
@@ -155,39 +151,40 @@ def logits_kernel(  # type: ignore[no-untyped-def]
     HALF: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr,
 ):  # fmt: skip
     """The attention of each neighbour, and the gradients of the neighbours' and the target's shares of the logits."""
-    inside, _own, near, target, base = _targets(
-        blocks, n, rows, columns, targets, own_start, near_start, count, FANOUT, GATHER, BM
-    )
     d, h = tl.arange(0, BD), tl.arange(0, HP)
     channel, real = _channel(HEADS, PART, HP, PP)
-    place = grad_out + target[:, None] * (HEADS * PART) + channel[None, :]
-    grad = tl.load(place, mask=inside[:, None] & real[None, :], other=0.0)
     w = _by_head(channel, real, d, w_near, WIDTH)
-    wanted = inside[:, None] & (h < HEADS)[None, :]
-    norm = tl.load(normaliser + target[:, None] * HEADS + h[None, :], mask=wanted, other=float("inf"))
-    mean = tl.zeros([BM, HP], dtype=tl.float32)
-    for s in range(FANOUT):
-        x_near = _read(x, nodes, base, near + s, inside, d, WIDTH, GATHER)
-        # What the loss gains by this neighbour's weight.
-        gain = tl.sum(tl.reshape(_dot(x_near, w, HALF) * grad, [BM, HP, PP]), axis=2)
-        position = (near + s)[:, None] * HEADS + h[None, :]
-        logit = tl.load(logits + position, mask=wanted, other=0.0)
-        weight = tl.exp(tl.where(logit > 0, logit, slope * logit) - norm)
-        mean += weight * gain
-        tl.store(attention + position, weight, mask=wanted)
-        tl.store(near_change + position, gain, mask=wanted)
-    # Each thread may read what another has written.
-    tl.debug_barrier()
-    total = tl.zeros([BM, HP], dtype=tl.float32)
-    for s in range(FANOUT):
-        position = (near + s)[:, None] * HEADS + h[None, :]
-        logit = tl.load(logits + position, mask=wanted, other=0.0)
-        weight = tl.exp(tl.where(logit > 0, logit, slope * logit) - norm)
-        change = weight * (tl.load(near_change + position, mask=wanted, other=0.0) - mean)
-        change = tl.where(logit > 0, change, slope * change)
-        tl.store(near_change + position, change, mask=wanted)
-        total += change
-    tl.store(own_change + target[:, None] * HEADS + h[None, :], total, mask=wanted)
+    for block in range(tl.program_id(0), tl.cdiv(rows, BM), tl.num_programs(0)):
+        inside, _own, near, target, base = _targets(
+            block, blocks, n, rows, columns, targets, own_start, near_start, count, FANOUT, GATHER, BM
+        )
+        place = grad_out + target[:, None] * (HEADS * PART) + channel[None, :]
+        grad = tl.load(place, mask=inside[:, None] & real[None, :], other=0.0)
+        wanted = inside[:, None] & (h < HEADS)[None, :]
+        norm = tl.load(normaliser + target[:, None] * HEADS + h[None, :], mask=wanted, other=float("inf"))
+        mean = tl.zeros([BM, HP], dtype=tl.float32)
+        for s in range(FANOUT):
+            x_near = _read(x, nodes, base, near + s, inside, d, WIDTH, GATHER)
+            # What the loss gains by this neighbour's weight.
+            gain = tl.sum(tl.reshape(_dot(x_near, w, HALF) * grad, [BM, HP, PP]), axis=2)
+            position = (near + s)[:, None] * HEADS + h[None, :]
+            logit = tl.load(logits + position, mask=wanted, other=0.0)
+            weight = tl.exp(tl.where(logit > 0, logit, slope * logit) - norm)
+            mean += weight * gain
+            tl.store(attention + position, weight, mask=wanted)
+            tl.store(near_change + position, gain, mask=wanted)
+        # Each thread may read what another has written.
+        tl.debug_barrier()
+        total = tl.zeros([BM, HP], dtype=tl.float32)
+        for s in range(FANOUT):
+            position = (near + s)[:, None] * HEADS + h[None, :]
+            logit = tl.load(logits + position, mask=wanted, other=0.0)
+            weight = tl.exp(tl.where(logit > 0, logit, slope * logit) - norm)
+            change = weight * (tl.load(near_change + position, mask=wanted, other=0.0) - mean)
+            change = tl.where(logit > 0, change, slope * change)
+            tl.store(near_change + position, change, mask=wanted)
+            total += change
+        tl.store(own_change + target[:, None] * HEADS + h[None, :], total, mask=wanted)
 
 
 @triton.jit
@@ -331,7 +328,7 @@ def inputs_kernel(  # type: ignore[no-untyped-def]
     d = tl.arange(0, BD)
     channel, real = _channel(HEADS, PART, HP, PP)
     grad = _row_gradient(position, target, inside, grad_out, attend, attention, change, HEADS, PART, HP, PP, OWN)
-    value = _dot_gradient(grad, tl.trans(_by_head(channel, real, d, weight, WIDTH)), HALF)
+    value = product(grad, tl.trans(_by_head(channel, real, d, weight, WIDTH)), HALF)
     place = grad_x + position[:, None] * WIDTH + d[None, :]
     wanted = inside[:, None] & (d < WIDTH)[None, :]
     if ADD:

@@ -9,6 +9,7 @@ Import this module only where Triton is installed. With TRITON_INTERPRET=1 it ru
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from chronospike.nn.dropout import limit, new_key, scale
 from chronospike.nn.kernels.sums import add_up
-from chronospike.triton_common import derive, on
+from chronospike.triton_common import derive, on, tried
 
 _BLOCK = 512
 # Neurons a program of the backward pass follows: several rows, whose parameter gradients it adds up.
@@ -112,8 +113,10 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
         before = previous
         here -= size
     place = sums + tl.program_id(0) * (3 * CHANNELS) + channel
-    # ∂k/∂τ = -k².
-    tl.store(place, tl.sum(tl.where(inside, -k * k * sum_k, 0.0), axis=0), mask=real)
+    # ∂k/∂τ = -1/τ².
+    squared = tl.load(tau + channel, mask=real, other=1.0)
+    squared *= squared
+    tl.store(place, -tl.sum(tl.where(inside, sum_k, 0.0), axis=0) / squared, mask=real)
     tl.store(place + CHANNELS, tl.sum(tl.where(inside, sum_threshold, 0.0), axis=0), mask=real)
     tl.store(place + 2 * CHANNELS, tl.sum(tl.where(inside, sum_alpha, 0.0), axis=0), mask=real)
 
@@ -168,3 +171,17 @@ class TritonLIF(torch.autograd.Function):
                     CHANNELS=channels, MODE=ctx.mode, DROPOUT=ctx.dropout > 0, ROWS=rows, WIDTH=width,
                 )  # fmt: skip
         return grad_h, *add_up(sums), None, None, None, None
+
+
+@cache
+def fits(device: torch.device, dtype: torch.dtype, channels: int, reset_gradient: str, dropout: float) -> bool:
+    """Whether the kernels can be used on this device; tried once for each kind."""
+
+    def trial() -> None:
+        h = torch.zeros(3, 16, channels, dtype=dtype, device=device, requires_grad=True)
+        values = [torch.ones(channels, device=device, requires_grad=True) for _ in range(3)]
+        spikes, _ = TritonLIF.apply(h, *values, 0.0, reset_gradient, dropout)  # type: ignore[no-untyped-call]
+        spikes.sum().backward()
+
+    with torch.enable_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        return tried("the kernels of the neurons", trial)

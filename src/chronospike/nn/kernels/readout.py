@@ -15,13 +15,12 @@ from typing import Any
 import torch
 import triton
 from torch import Tensor, nn
-from triton.runtime.errors import OutOfResources
 
 from chronospike.nn.dropout import limit, new_key, scale
 from chronospike.nn.kernels import readout_kernels as kernels
 from chronospike.nn.kernels.sums import add_up
 from chronospike.nn.temporal import TemporalTransformer
-from chronospike.triton_common import on
+from chronospike.triton_common import on, padded, single, tried
 
 # Nodes a program takes at a time, and programs that share all of them on the way back.
 _NODES, _PROGRAMS = 16, 128
@@ -45,13 +44,13 @@ class _Sizes:
     def constants(self) -> dict[str, Any]:
         return {
             "CHANNELS": self.channels, "HEADS": self.heads, "HALF": self.half, "BM": _NODES,
-            "BC": _padded(self.channels), "BH": _padded(self.channels // self.heads),
+            "BC": padded(self.channels), "BH": padded(self.channels // self.heads),
         }  # fmt: skip
 
     @property
     def all_constants(self) -> dict[str, Any]:
         more = {"WIDE": self.wide, "CLASSES": self.classes, "DROPOUT": self.dropout > 0}
-        return {**self.constants, **more, "BF": _padded(self.wide), "BK": _padded(self.classes)}
+        return {**self.constants, **more, "BF": padded(self.wide), "BK": padded(self.classes)}
 
     @property
     def pool_constants(self) -> dict[str, Any]:
@@ -81,9 +80,9 @@ class TritonReadout(torch.autograd.Function):
         ctx: Any, s: _Sizes, keys: Tensor, spikes: Tensor, positions: Tensor, *weights: Tensor
     ) -> tuple[Tensor, Tensor]:
         spikes, positions, *weights = (value.detach().contiguous() for value in (spikes, positions, *weights))  # type: ignore[assignment]
-        queries, pooled = (_empty(spikes, s.nodes, s.heads, s.channels) for _ in range(2))
-        totals, z = _empty(spikes, s.nodes, s.heads), _empty(spikes, s.nodes, s.channels)
-        logits = _empty(spikes, s.nodes, s.classes)
+        queries, pooled = (single(spikes, s.nodes, s.heads, s.channels) for _ in range(2))
+        totals, z = single(spikes, s.nodes, s.heads), single(spikes, s.nodes, s.channels)
+        logits = single(spikes, s.nodes, s.classes)
         if s.nodes:
             with on(spikes.device):
                 kernels.fold_kernel[(s.blocks,)](
@@ -108,9 +107,9 @@ class TritonReadout(torch.autograd.Function):
             return None, None, *(torch.zeros_like(value) for value in (spikes, positions, *weights))
         sizes = [weight.numel() for weight in weights]
         programs = min(_PROGRAMS, s.blocks)
-        parts = _empty(spikes, programs, sum(sizes))
+        parts = single(spikes, programs, sum(sizes))
         grad_pooled, grad_totals, grad_queries = (torch.empty_like(like) for like in (pooled, totals, queries))
-        grad_last, grad_rows = _empty(spikes, s.nodes, s.channels), torch.empty_like(spikes)
+        grad_last, grad_rows = single(spikes, s.nodes, s.channels), torch.empty_like(spikes)
         by_logits, by_z = (grad.contiguous() for grad in grads)
         with on(spikes.device):
             kernels.read_back_kernel[(programs,)](
@@ -127,15 +126,6 @@ class TritonReadout(torch.autograd.Function):
             )  # fmt: skip
         by_weights = [part.view_as(weight) for part, weight in zip(add_up(parts).split(sizes), weights, strict=True)]
         return None, None, grad_rows, add_up(grad_rows, dim=1), *by_weights
-
-
-def _empty(like: Tensor, *shape: int) -> Tensor:
-    return torch.empty(shape, dtype=torch.float32, device=like.device)
-
-
-def _padded(size: int) -> int:
-    """A product takes at least sixteen of everything."""
-    return max(16, int(triton.next_power_of_2(size)))
 
 
 def read(
@@ -188,9 +178,9 @@ def _try(kind: _Kind) -> bool:
         readout = nn.Sequential(nn.Linear(*width), nn.Tanh(), nn.Linear(*width)).to(device)
         classifier = nn.Linear(channels, classes).to(device)
         spikes = torch.zeros(steps, 2 * _NODES, channels, device=device, requires_grad=True)
-        try:
+
+        def trial() -> None:
             logits, z = read(temporal, readout, classifier, spikes, half)
             (logits.sum() + z.sum()).backward()
-        except OutOfResources:
-            return False
-    return True
+
+        return tried("the kernels of the readout", trial)

@@ -14,13 +14,7 @@ import triton
 import triton.language as tl
 
 from chronospike.nn.kernels.lif import kept
-
-
-@triton.jit
-def _dot(a, b, HALF: tl.constexpr):  # type: ignore[no-untyped-def]
-    if HALF:
-        return tl.dot(a, b, input_precision="tf32")
-    return tl.dot(a, b, input_precision="ieee")
+from chronospike.triton_common import product
 
 
 @triton.jit
@@ -38,7 +32,7 @@ def _line(pointer, column, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-de
 @triton.jit
 def _linear(x, weight, bias, i, o, IN: tl.constexpr, OUT: tl.constexpr, HALF: tl.constexpr):  # type: ignore[no-untyped-def]
     """x Wᵀ + b for a weight `[OUT, IN]`."""
-    return _dot(x, tl.trans(_tile(weight, o, i, OUT, IN)), HALF) + _line(bias, o, OUT)[None, :]
+    return product(x, tl.trans(_tile(weight, o, i, OUT, IN)), HALF) + _line(bias, o, OUT)[None, :]
 
 
 @triton.jit
@@ -76,7 +70,7 @@ def _add_product(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Add leftᵀ right, the gradient of a weight `[ROWS, COLUMNS]`."""
     mask = (i < ROWS)[:, None] & (j < COLUMNS)[None, :]
-    _add(pointer + i[:, None] * COLUMNS + j[None, :], _dot(tl.trans(left), right, HALF), mask, done)
+    _add(pointer + i[:, None] * COLUMNS + j[None, :], product(tl.trans(left), right, HALF), mask, done)
 
 
 @triton.jit
@@ -100,7 +94,7 @@ def fold_kernel(  # type: ignore[no-untyped-def]
     for head in tl.static_range(HEADS):
         query = _linear(last, in_weight + head * part * CHANNELS, in_bias + head * part, c, k, CHANNELS, part, HALF)
         key = _tile(in_weight + (CHANNELS + head * part) * CHANNELS, k, c, part, CHANNELS)
-        _store_rows(queries + head * CHANNELS, _dot(query * rate, key, HALF), row * HEADS, inside, c, CHANNELS)
+        _store_rows(queries + head * CHANNELS, product(query * rate, key, HALF), row * HEADS, inside, c, CHANNELS)
 
 
 @triton.jit
@@ -127,12 +121,12 @@ def fold_back_kernel(  # type: ignore[no-untyped-def]
             query = _linear(last, own, in_bias + head * part, c, k, CHANNELS, part, HALF) * rate
             key = _tile(in_weight + (CHANNELS + head * part) * CHANNELS, k, c, part, CHANNELS)
             by_folded = _rows(grad_queries + head * CHANNELS, row * HEADS, inside, c, CHANNELS)
-            by_query = _dot(by_folded, tl.trans(key), HALF) * rate
+            by_query = product(by_folded, tl.trans(key), HALF) * rate
             place = by_weight + (CHANNELS + head * part) * CHANNELS
             _add_product(place, query, by_folded, k, c, part, CHANNELS, HALF, done)
             _add_product(by_weight + head * part * CHANNELS, by_query, last, k, c, part, CHANNELS, HALF, done)
             _add_line(by_bias + head * part, by_query, k, part, done)
-            grad += _dot(by_query, _tile(own, k, c, part, CHANNELS), HALF)
+            grad += product(by_query, _tile(own, k, c, part, CHANNELS), HALF)
         start = (row * 0).to(tl.int64) + (steps - 1)
         earlier = _rows(grad_rows, start * nodes + row, inside, c, CHANNELS)
         _store_rows(grad_rows, earlier + grad, start * nodes + row, inside, c, CHANNELS)
@@ -249,7 +243,7 @@ def _mixed(  # type: ignore[no-untyped-def]
     weight = _tile(in_weight + (2 * CHANNELS + head * part) * CHANNELS, k, c, part, CHANNELS)
     bias = _line(in_bias + 2 * CHANNELS + head * part, k, part)
     # Dropout leaves weights that no longer add up to one, so the bias is weighed too.
-    return _dot(x, tl.trans(weight), HALF) + total[:, None] * bias[None, :], x, total, weight, bias
+    return product(x, tl.trans(weight), HALF) + total[:, None] * bias[None, :], x, total, weight, bias
 
 
 @triton.jit
@@ -274,7 +268,7 @@ def _through(  # type: ignore[no-untyped-def]
         mixed, _x, _total, _weight, _bias = _mixed(
             pooled, totals, in_weight, in_bias, head, row, inside, c, k, CHANNELS, HEADS, HALF
         )
-        attended += _dot(mixed, tl.trans(_head_columns(out_weight, c, k, head, CHANNELS, HEADS)), HALF)
+        attended += product(mixed, tl.trans(_head_columns(out_weight, c, k, head, CHANNELS, HEADS)), HALF)
     mask_1 = _mask(keys + 1, row, c, drop, scale, CHANNELS, DROPOUT)
     mask_2 = _mask(keys + 2, row, f, drop, scale, WIDE, DROPOUT)
     mask_3 = _mask(keys + 3, row, c, drop, scale, CHANNELS, DROPOUT)
@@ -354,14 +348,14 @@ def read_back_kernel(  # type: ignore[no-untyped-def]
         grad = _rows(grad_logits, row, inside, j, CLASSES)
         _add_product(by_class, grad, z, j, c, CLASSES, CHANNELS, HALF, done)
         _add_line(by_class_bias, grad, j, CLASSES, done)
-        grad = _dot(grad, _tile(class_weight, j, c, CLASSES, CHANNELS), HALF)
+        grad = product(grad, _tile(class_weight, j, c, CLASSES, CHANNELS), HALF)
         grad += _rows(grad_embeddings, row, inside, c, CHANNELS)
         _add_product(by_second, grad, bent, c, c, CHANNELS, CHANNELS, HALF, done)
         _add_line(by_second_bias, grad, c, CHANNELS, done)
-        grad = _dot(grad, _tile(second_weight, c, c, CHANNELS, CHANNELS), HALF) * (1.0 - bent * bent)
+        grad = product(grad, _tile(second_weight, c, c, CHANNELS, CHANNELS), HALF) * (1.0 - bent * bent)
         _add_product(by_first, grad, o, c, c, CHANNELS, CHANNELS, HALF, done)
         _add_line(by_first_bias, grad, c, CHANNELS, done)
-        grad = _dot(grad, _tile(first_weight, c, c, CHANNELS, CHANNELS), HALF)
+        grad = product(grad, _tile(first_weight, c, c, CHANNELS, CHANNELS), HALF)
         # The feedforward half of the layer.
         _add_line(by_gamma_2, grad * unit_2, c, CHANNELS, done)
         _add_line(by_beta_2, grad, c, CHANNELS, done)
@@ -369,11 +363,11 @@ def read_back_kernel(  # type: ignore[no-untyped-def]
         outer = grad * mask_3
         _add_product(by_contract, outer, inner, c, f, CHANNELS, WIDE, HALF, done)
         _add_line(by_contract_bias, outer, c, CHANNELS, done)
-        within = _dot(outer, _tile(contract_weight, c, f, CHANNELS, WIDE), HALF)
+        within = product(outer, _tile(contract_weight, c, f, CHANNELS, WIDE), HALF)
         within = tl.where(inner > 0, within * mask_2, 0.0)
         _add_product(by_expand, within, y, f, c, WIDE, CHANNELS, HALF, done)
         _add_line(by_expand_bias, within, f, WIDE, done)
-        grad += _dot(within, _tile(expand_weight, f, c, WIDE, CHANNELS), HALF)
+        grad += product(within, _tile(expand_weight, f, c, WIDE, CHANNELS), HALF)
         # The attentive half.
         _add_line(by_gamma_1, grad * unit_1, c, CHANNELS, done)
         _add_line(by_beta_1, grad, c, CHANNELS, done)
@@ -386,11 +380,13 @@ def read_back_kernel(  # type: ignore[no-untyped-def]
                 pooled, totals, in_weight, in_bias, head, row, inside, c, k, CHANNELS, HEADS, HALF
             )
             columns = by_out + c[:, None] * CHANNELS + (head * part + k)[None, :]
-            _add(columns, _dot(tl.trans(grad), mixed, HALF), (c < CHANNELS)[:, None] & (k < part)[None, :], done)
-            by_mixed = _dot(grad, _head_columns(out_weight, c, k, head, CHANNELS, HEADS), HALF)
+            _add(columns, product(tl.trans(grad), mixed, HALF), (c < CHANNELS)[:, None] & (k < part)[None, :], done)
+            by_mixed = product(grad, _head_columns(out_weight, c, k, head, CHANNELS, HEADS), HALF)
             place = by_in + (2 * CHANNELS + head * part) * CHANNELS
             _add_product(place, by_mixed, x, k, c, part, CHANNELS, HALF, done)
             _add_line(by_in_bias + 2 * CHANNELS + head * part, by_mixed * total[:, None], k, part, done)
-            _store_rows(grad_pooled + head * CHANNELS, _dot(by_mixed, weight, HALF), row * HEADS, inside, c, CHANNELS)
+            _store_rows(
+                grad_pooled + head * CHANNELS, product(by_mixed, weight, HALF), row * HEADS, inside, c, CHANNELS
+            )
             by_total = tl.sum(by_mixed * bias[None, :], axis=1)
             tl.store(grad_totals + row * HEADS + head, by_total, mask=inside)
