@@ -12,7 +12,7 @@ from chronospike.nn.kernels import attention_kernels, fetch, lif, losses, readou
 from chronospike.sampling import triton_backend
 
 WHOLE = {
-    **dict.fromkeys(("nodes", "slots", "work", "history_offsets", "history_neighbours"), "*i32"),
+    **dict.fromkeys(("nodes", "slots", "history_offsets", "history_neighbours"), "*i32"),
     **dict.fromkeys(("snapshot_offsets", "snapshot_neighbours"), "*i32"),
     **dict.fromkeys(("blocks", "key", "keys", "history_start", "snapshot_start"), "*i64"),
 }
@@ -20,7 +20,7 @@ HALVES = dict.fromkeys(("x", "host", "hot"), "*fp16")
 NUMBERS = dict.fromkeys(("scale", "slope", "u_reset", "rate", "eps", "smoothing", "share"), "fp32")
 COUNTS = {
     "n", "rows", "columns", "targets", "own_start", "near_start", "count", "hot_count",
-    "programs", "steps", "size", "drop", "tree_columns", "roots", "first", "following", "base",
+    "programs", "shares", "first_share", "steps", "size", "drop", "tree_columns", "roots", "first", "following", "base",
 }  # fmt: skip
 
 
@@ -41,12 +41,9 @@ def main() -> None:
     halves = {"w_self": "*fp16", "w_near": "*fp16"}
     compile_one(attention_kernels.forward_kernel, {**gathered, "SAVE": True}, 4, 3, **halves)
     compile_one(attention_kernels.logits_kernel, gathered, 4, 3, **halves)
-    one_head = {"WIDTH": 128, "PART": 32, "BD": 128, "PP": 32}
-    summing = {**one_head, "HEADS": 4, "HALF": True, "BM": 32}
-    compile_one(attention_kernels.sums_kernel, {**summing, "GATHER": True})
-    compile_one(attention_kernels.sums_kernel, {**summing, "GATHER": False}, x="*fp32")
-    compile_one(attention_kernels.finish_kernel, one_head)
+    compile_one(attention_kernels.finish_kernel, {"WIDTH": 128, "PART": 32, "HEADS": 4, "BD": 128, "PP": 32})
     for is_own in (True, False):
+        compile_one(attention_kernels.sums_kernel, {**gathered, "OWN": is_own, "HE": 16}, 8)
         dense = {**attention, "PART": 16, "PP": 16, "BM": 32, "OWN": is_own, "ADD": is_own}
         compile_one(attention_kernels.inputs_kernel, dense)
     neurons = {"CHANNELS": 128, "DROPOUT": True}

@@ -6,10 +6,10 @@ weighted sum of all heads in registers. Unlike elsewhere the neighbours are proj
 tensor cores that costs less than reading each neighbour once per head. Neither the neighbours nor their projections
 are written to memory.
 
-The backward pass gathers again. First, per neighbour and head, what the loss gains by its weight. Then the weights'
-gradients: neighbours are added up by their weights, so that a product with the gradient is taken once per target, and
-the products are added up by a fixed number of programs, each over its own blocks, and then over the programs, so that
-two runs agree to the bit. Gradients of the inputs, where there are any, have one writer each.
+The backward pass gathers again. First, per neighbour and head, what the loss gains by its weight; then every row's
+gradient after the projection is known, and the weights' gradients are products over all rows, added up by a fixed
+number of programs, each over its own blocks, and then over the programs, so that two runs agree to the bit. Gradients
+of the inputs, where there are any, have one writer each.
 
 Import this module only where Triton is installed. With TRITON_INTERPRET=1 it runs on the CPU, for tests.
 """
@@ -32,11 +32,11 @@ from chronospike.nn.rows import TreeRows
 from chronospike.triton_common import on, single, tried
 
 # Rows a program takes at a time, and its warps, for each kernel.
-_FORWARD, _LOGITS, _SUMS, _INPUTS = (64, 4), (64, 4), (32, 4), (32, 4)
+_FORWARD, _LOGITS, _SUMS, _INPUTS = (64, 8), (64, 4), (64, 8), (128, 4)
 # Programs of the first two, which go through the blocks in turns and so read the weights once each.
-_RESIDENT = 528
-# Programs among which the sums over all rows are shared out; each takes one head, so that its sums fit the registers.
-_PROGRAMS = 528
+_RESIDENT = 264
+# Programs among which the sums over all rows are shared out.
+_PROGRAMS = 264
 
 
 _Span = tuple[int, int, int, int]
@@ -118,10 +118,9 @@ class _Attend(torch.autograd.Function):
                     *launch.source, near_half, logits, normaliser, grad_out, attention, near_change, own_change,
                     *place, launch.count, ctx.slope, **launch.constants(span[3], _LOGITS), **launch.gather,
                 )  # fmt: skip
-        weights = w_self, b_self, w_near, b_near, a_self, a_near
-        by_weights = _weight_gradients(launch, grad_out, attention, near_change, own_change, weights)
         own = _Side(True, w_self, a_self, attention, own_change)
         near = _Side(False, w_near, a_near, attention, near_change)
+        by_weights = _weight_gradients(launch, grad_out, own, near, b_self, b_near)
         grad_values = _input_gradients(launch, grad_out, own, near) if ctx.needs_input_grad[3] else None
         return None, None, None, grad_values, *by_weights
 
@@ -138,53 +137,50 @@ class _Side:
 
 
 def _weight_gradients(
-    launch: _Launch,
-    grad_out: Tensor,
-    attention: Tensor,
-    near_change: Tensor,
-    own_change: Tensor,
-    weights: tuple[Tensor, ...],
+    launch: _Launch, grad_out: Tensor, own: _Side, near: _Side, b_self: Tensor, b_near: Tensor
 ) -> list[Tensor]:
     """Gradients of the six weights, in their order."""
-    result = [torch.empty_like(weight) for weight in weights]
-    if not launch.spans:
-        return [torch.zeros_like(weight) for weight in weights]
     heads, part, width = launch.heads, launch.part, launch.rows.width
-    work = _work(launch)
-    size = _SUMS[0]
-    constants = launch.constants(1, _SUMS)
-    blocks = {name: constants[name] for name in ("WIDTH", "PART", "BD")} | {"PP": max(16, constants["PP"])}
-    parts = single(grad_out, len(work), heads, 2 * part * width + 2 * width + part + 1)
+    biases = [single(grad_out, heads * part) for _ in range(2)]
+    attends = [single(grad_out, heads, part) for _ in range(2)]
+    own_sums, near_sums = (_sums(launch, grad_out, side) for side in (own, near))
+    if launch.spans:
+        with on(grad_out.device):
+            kernels.finish_kernel[(heads,)](
+                own_sums, near_sums, own.weight, b_self, near.weight, b_near, own.attend, near.attend,
+                *biases, *attends, WIDTH=width, PART=part, HEADS=heads,
+                BD=triton.next_power_of_2(width), PP=triton.next_power_of_2(part),
+            )  # fmt: skip
+    else:
+        for value in (*biases, *attends):
+            value.zero_()
+    by_self, by_near = (sums[: heads * part * width].view(heads * part, width) for sums in (own_sums, near_sums))
+    return [by_self, biases[0], by_near, biases[1], *attends]
+
+
+def _sums(launch: _Launch, grad_out: Tensor, side: _Side) -> Tensor:
+    """What `sums_kernel` adds up, over all rows of a projection."""
+    heads, part, width = launch.heads, launch.part, launch.rows.width
+    # The targets of all hops lie side by side; the neighbours do so hop by hop.
+    spans = [(0, launch.rows.targets, 0, 1)] if side.is_own and launch.spans else launch.spans
+    places = [launch.place(span) for span in spans]
+    costs = [place[1] * span[3] for place, span in zip(places, spans, strict=True)]
+    # As many programs in all, each with about as many rows.
+    programs = [
+        min(-(-_PROGRAMS * cost // sum(costs)), triton.cdiv(place[1], _SUMS[0]))
+        for place, cost in zip(places, costs, strict=True)
+    ]
+    parts = single(grad_out, sum(programs), heads * part * width + heads * width + heads * part + heads)
+    first = 0
     with on(grad_out.device):
-        kernels.sums_kernel[(heads, len(work))](
-            *launch.source, grad_out, attention, near_change, own_change, parts, work,
-            launch.rows.steps, sum(launch.rows.sizes), launch.rows.targets, launch.count,
-            **blocks, **launch.gather, HEADS=heads, HALF=launch.half, BM=size, num_warps=_SUMS[1],
-        )  # fmt: skip
-        kernels.finish_kernel[(heads,)](add_up(parts), *weights, *result, **blocks)
-    return result
-
-
-_known_work: dict[tuple[Any, ...], Tensor] = {}
-
-
-def _work(launch: _Launch) -> Tensor:
-    """`[shares, 6]`: who adds up what, each about as many rows; see `sums_kernel`.
-
-    Kept, because the tensors of a captured step must stay where they are.
-    """
-    rows = launch.rows
-    kind = (rows.values.device, rows.steps, rows.sizes, launch.heads, _PROGRAMS, _SUMS)
-    if kind not in _known_work:
-        shares = max(1, _PROGRAMS // launch.heads)
-        total = sum(n * (1 + fanout) for _, n, _, fanout in launch.spans)
-        lines = []
-        for own, n, near, fanout in launch.spans:
-            blocks = triton.cdiv(rows.steps * n, _SUMS[0])
-            count = min(blocks, -(-shares * n * (1 + fanout) // total))
-            lines += [(n, own, near, fanout, first, count) for first in range(count)]
-        _known_work[kind] = torch.tensor(lines, dtype=torch.int32, device=rows.values.device)
-    return _known_work[kind]
+        for span, place, count in zip(spans, places, programs, strict=True):
+            constants = launch.constants(span[3], _SUMS)
+            kernels.sums_kernel[(count,)](
+                *launch.source, grad_out, side.attend, side.attention, side.change, parts, *place, launch.count,
+                count, first, **constants, **launch.gather, OWN=side.is_own, HE=max(16, constants["HP"]),
+            )  # fmt: skip
+            first += count
+    return add_up(parts)
 
 
 def _input_gradients(launch: _Launch, grad_out: Tensor, own: _Side, near: _Side) -> Tensor:

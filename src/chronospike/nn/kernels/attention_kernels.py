@@ -189,107 +189,107 @@ def logits_kernel(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def sums_kernel(  # type: ignore[no-untyped-def]
-    x, nodes, blocks, grad_out, attention, near_change, own_change, parts, work,
-    steps, columns, targets, count,
-    WIDTH: tl.constexpr, PART: tl.constexpr, HEADS: tl.constexpr, GATHER: tl.constexpr, HALF: tl.constexpr,
-    BM: tl.constexpr, BD: tl.constexpr, PP: tl.constexpr,
+    x, nodes, blocks, grad_out, attend, attention, change, parts,
+    n, rows, columns, targets, own_start, near_start, count, shares, first_share,
+    WIDTH: tl.constexpr, PART: tl.constexpr, HEADS: tl.constexpr, FANOUT: tl.constexpr, GATHER: tl.constexpr,
+    HALF: tl.constexpr, OWN: tl.constexpr,
+    BM: tl.constexpr, BD: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr, HE: tl.constexpr,
 ):  # fmt: skip
-    """One head's sums over some targets, from which the gradients of all weights follow (`finish_kernel`).
+    """Sums over the blocks `program_id(0)`, + shares, … of targets: over their own rows, or over their neighbours'.
 
-    `work [shares, 6]` says for each share of the targets which hop it is of, and which of the hop's blocks it takes.
-    Neighbours are added up by their weights first: one product with the gradient is then enough for all of them.
+    Of each row its projection's gradient ⊗ itself, which is the gradient of the weight, and its logits' gradient ⊗
+    itself, from which that of the attention vector follows. For the targets, both gradients alone, too.
     """
-    head, share = tl.program_id(0), tl.program_id(1)
-    n, own_start, near_start = tl.load(work + share * 6), tl.load(work + share * 6 + 1), tl.load(work + share * 6 + 2)
-    fanout, first, stride = tl.load(work + share * 6 + 3), tl.load(work + share * 6 + 4), tl.load(work + share * 6 + 5)
-    rows = steps * n
-    d, k = tl.arange(0, BD), tl.arange(0, PP)
-    by_near, by_own = tl.zeros([PP, BD], dtype=tl.float32), tl.zeros([PP, BD], dtype=tl.float32)
-    near_rows, own_rows = tl.zeros([BM, BD], dtype=tl.float32), tl.zeros([BM, BD], dtype=tl.float32)
-    by_logit, by_result = tl.zeros([BM], dtype=tl.float32), tl.zeros([PP], dtype=tl.float32)
-    for block in range(first, tl.cdiv(rows, BM), stride):
+    d, h, k = tl.arange(0, BD), tl.arange(0, HP), tl.arange(0, PP)
+    # Sixteen columns at least, as a product needs: the heads, then zeros.
+    e = tl.arange(0, HE)
+    channel = h[:, None] * PART + k[None, :]
+    real = (h < HEADS)[:, None] & (k < PART)[None, :]
+    a = tl.load(attend + channel, mask=real, other=0.0)
+    sum_weight = tl.zeros([HP * PP, BD], dtype=tl.float32)
+    sum_attend = tl.zeros([HE, BD], dtype=tl.float32)
+    sum_grad = tl.zeros([HP, PP], dtype=tl.float32)
+    sum_logit = tl.zeros([HP], dtype=tl.float32)
+    for block in range(tl.program_id(0), tl.cdiv(rows, BM), shares):
         r = block * BM + tl.arange(0, BM)
         inside = r < rows
-        step, own, near = _place(r, n, columns, own_start, near_start, fanout)
+        step, own, near = _place(r, n, columns, own_start, near_start, FANOUT)
         target = step * targets + (own - step * columns)
         base = step
         if GATHER:
             base = tl.load(blocks + step, mask=inside, other=0) * count
-        place = grad_out + target[:, None] * (HEADS * PART) + (head * PART + k)[None, :]
-        grad = tl.load(place, mask=inside[:, None] & (k < PART)[None, :], other=0.0)
-        change = tl.load(own_change + target * HEADS + head, mask=inside, other=0.0)
-        value = _read(x, nodes, base, own, inside, d, WIDTH, GATHER)
-        by_own += _dot_sum(tl.trans(grad), value, HALF)
-        own_rows += change[:, None] * value
-        by_logit += change
-        by_result += tl.sum(grad, axis=0)
-        mixed = tl.zeros([BM, BD], dtype=tl.float32)
-        for s in range(fanout):
-            value = _read(x, nodes, base, near + s, inside, d, WIDTH, GATHER)
-            weight = tl.load(attention + (near + s) * HEADS + head, mask=inside, other=0.0)
-            change = tl.load(near_change + (near + s) * HEADS + head, mask=inside, other=0.0)
-            mixed += weight[:, None] * value
-            near_rows += change[:, None] * value
-        by_near += _dot_sum(tl.trans(grad), mixed, HALF)
-    near_part, own_part, near_row, own_row, result, logit = _totals(parts, share * HEADS + head, WIDTH, PART)
-    place = k[:, None] * WIDTH + d[None, :]
-    real = (k < PART)[:, None] & (d < WIDTH)[None, :]
-    tl.store(near_part + place, by_near, mask=real)
-    tl.store(own_part + place, by_own, mask=real)
-    tl.store(near_row + d, tl.sum(near_rows, axis=0), mask=d < WIDTH)
-    tl.store(own_row + d, tl.sum(own_rows, axis=0), mask=d < WIDTH)
-    tl.store(result + k, by_result, mask=k < PART)
-    tl.store(logit, tl.sum(by_logit, axis=0))
+        place = grad_out + target[:, None, None] * (HEADS * PART) + channel[None, :, :]
+        grad = tl.load(place, mask=inside[:, None, None] & real[None, :, :], other=0.0)
+        wanted = inside[:, None] & (h < HEADS)[None, :]
+        for s in range(FANOUT):
+            position = own if OWN else near + s
+            row = target if OWN else position
+            value = _read(x, nodes, base, position, inside, d, WIDTH, GATHER)
+            by_logit = tl.load(change + row[:, None] * HEADS + h[None, :], mask=wanted, other=0.0)
+            row_grad = by_logit[:, :, None] * a[None, :, :]
+            if OWN:
+                row_grad += grad
+                sum_grad += tl.sum(grad, axis=0)
+                sum_logit += tl.sum(by_logit, axis=0)
+            else:
+                weight = tl.load(attention + position[:, None] * HEADS + h[None, :], mask=wanted, other=0.0)
+                row_grad += grad * weight[:, :, None]
+            heads = inside[:, None] & (e < HEADS)[None, :]
+            by_heads = tl.load(change + row[:, None] * HEADS + e[None, :], mask=heads, other=0.0)
+            sum_weight += _dot_sum(tl.trans(tl.reshape(row_grad, [BM, HP * PP])), value, HALF)
+            sum_attend += _dot_sum(tl.trans(by_heads), value, HALF)
+    weights, by_row, grads, logits = _totals(parts, first_share + tl.program_id(0), WIDTH, PART, HEADS)
+    c = tl.arange(0, HP * PP)
+    head, i = c // PP, c % PP
+    in_row = (d < WIDTH)[None, :]
+    place = weights + (head * PART + i)[:, None] * WIDTH + d[None, :]
+    tl.store(place, sum_weight, mask=((head < HEADS) & (i < PART))[:, None] & in_row)
+    tl.store(by_row + e[:, None] * WIDTH + d[None, :], sum_attend, mask=(e < HEADS)[:, None] & in_row)
+    tl.store(grads + channel, sum_grad, mask=real)
+    tl.store(logits + h, sum_logit, mask=h < HEADS)
 
 
 @triton.jit
-def _totals(totals, number, WIDTH: tl.constexpr, PART: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Where the sums of a head lie: gradient ⊗ row for the neighbours and for the targets `[PART, WIDTH]`, logit
-    gradient × row for both `[WIDTH]`, gradient `[PART]`, logit gradient."""
-    near = totals + number.to(tl.int64) * (2 * PART * WIDTH + 2 * WIDTH + PART + 1)
-    rows = near + 2 * PART * WIDTH
-    return near, near + PART * WIDTH, rows, rows + WIDTH, rows + 2 * WIDTH, rows + 2 * WIDTH + PART
+def _totals(totals, number, WIDTH: tl.constexpr, PART: tl.constexpr, HEADS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Where the sums of `sums_kernel` lie: `[C, D]`, `[H, D]`, `[C]`, `[H]`."""
+    size: tl.constexpr = HEADS * PART * WIDTH + HEADS * WIDTH + HEADS * PART + HEADS
+    weights = totals + number.to(tl.int64) * size
+    by_row = weights + HEADS * PART * WIDTH
+    return weights, by_row, by_row + HEADS * WIDTH, by_row + HEADS * WIDTH + HEADS * PART
 
 
 @triton.jit
 def _finish(  # type: ignore[no-untyped-def]
-    weight, bias, attend, by_weight, by_bias, by_attend, sums, row, result, logit, c, k, d,
-    WIDTH: tl.constexpr, PART: tl.constexpr,
+    totals, sum_grad, sum_logit, weight, bias, attend, by_bias, by_attend, head, k, d,
+    WIDTH: tl.constexpr, PART: tl.constexpr, HEADS: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of one projection, whose rows' gradients are those of the results and a times those of the logits;
-    a logit is a · (W x + b)."""
-    real = (k < PART)[:, None] & (d < WIDTH)[None, :]
-    place = c[:, None] * WIDTH + d[None, :]
-    row_sum = tl.load(row + d, mask=d < WIDTH, other=0.0)
-    sum_logit = tl.load(logit)
-    a = tl.load(attend + c, mask=k < PART, other=0.0)
-    product = tl.load(sums + k[:, None] * WIDTH + d[None, :], mask=real, other=0.0)
-    tl.store(by_weight + place, product + a[:, None] * row_sum[None, :], mask=real)
-    tl.store(by_bias + c, tl.load(result + k, mask=k < PART, other=0.0) + sum_logit * a, mask=k < PART)
-    w = tl.load(weight + place, mask=real, other=0.0)
-    b = tl.load(bias + c, mask=k < PART, other=0.0)
-    tl.store(by_attend + c, tl.sum(w * row_sum[None, :], axis=1) + sum_logit * b, mask=k < PART)
+    """Of one projection and head; a logit is a · (W x + b)."""
+    c = head * PART + k
+    _weights, by_row, _grads, _logits = _totals(totals, head * 0, WIDTH, PART, HEADS)
+    row = tl.load(by_row + head * WIDTH + d, mask=d < WIDTH, other=0.0)
+    mask = (k < PART)[:, None] & (d < WIDTH)[None, :]
+    w = tl.load(weight + c[:, None] * WIDTH + d[None, :], mask=mask, other=0.0)
+    a, b = tl.load(attend + c, mask=k < PART, other=0.0), tl.load(bias + c, mask=k < PART, other=0.0)
+    tl.store(by_attend + c, tl.sum(w * row[None, :], axis=1) + sum_logit * b, mask=k < PART)
+    tl.store(by_bias + c, sum_grad + sum_logit * a, mask=k < PART)
 
 
 @triton.jit
 def finish_kernel(  # type: ignore[no-untyped-def]
-    totals, w_self, b_self, w_near, b_near, a_self, a_near,
-    by_w_self, by_b_self, by_w_near, by_b_near, by_a_self, by_a_near,
-    WIDTH: tl.constexpr, PART: tl.constexpr, BD: tl.constexpr, PP: tl.constexpr,
+    own, near, w_self, b_self, w_near, b_near, a_self, a_near, by_b_self, by_b_near, by_a_self, by_a_near,
+    WIDTH: tl.constexpr, PART: tl.constexpr, HEADS: tl.constexpr, BD: tl.constexpr, PP: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of all weights of a head from its sums.
+    """The gradients of the biases and attention vectors of a head, from the sums over targets and neighbours.
 
     The weights of a neighbourhood add up to one, and its logits' gradients to that of the target's share, so that the
     sums of both over all rows are the same for both projections.
     """
     head = tl.program_id(0)
     d, k = tl.arange(0, BD), tl.arange(0, PP)
-    c = head * PART + k
-    near, own, near_row, own_row, result, logit = _totals(totals, head, WIDTH, PART)
-    _finish(
-        w_near, b_near, a_near, by_w_near, by_b_near, by_a_near, near, near_row, result, logit, c, k, d, WIDTH, PART
-    )
-    _finish(w_self, b_self, a_self, by_w_self, by_b_self, by_a_self, own, own_row, result, logit, c, k, d, WIDTH, PART)
+    _weights, _by_row, grads, logits = _totals(own, head * 0, WIDTH, PART, HEADS)
+    grad, logit = tl.load(grads + head * PART + k, mask=k < PART, other=0.0), tl.load(logits + head)
+    _finish(own, grad, logit, w_self, b_self, a_self, by_b_self, by_a_self, head, k, d, WIDTH, PART, HEADS)
+    _finish(near, grad, logit, w_near, b_near, a_near, by_b_near, by_a_near, head, k, d, WIDTH, PART, HEADS)
 
 
 @triton.jit

@@ -152,10 +152,14 @@ class TritonLIF(torch.autograd.Function):
         ctx.save_for_backward(membranes, key, *values)
         ctx.u_reset, ctx.mode, ctx.dropout, ctx.dtype = u_reset, _MODES[reset_gradient], dropout, h.dtype
         ctx.mark_non_differentiable(membranes)
+        # Or zeros in the shape of the membranes would be made for a gradient that nobody reads.
+        ctx.set_materialize_grads(False)
         return spikes, membranes
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        if grads[0] is None:
+            return (None,) * 8
         membranes, key, tau, threshold, alpha = ctx.saved_tensors
         size, channels = membranes[0].numel(), membranes.shape[-1]
         grad_h = torch.empty(membranes.shape, dtype=ctx.dtype, device=membranes.device)
