@@ -76,6 +76,9 @@ class Settings(BaseModel):
     schedule: Literal["constant", "cosine"] = "constant"
     clip: AtLeastZero = Field(1.0, description="largest gradient norm; 0 turns clipping off")
     patience: Count = Field(10, description="epochs without a better validation Macro-F1")
+    refit: bool = Field(
+        False, description="then train again on the validation nodes too, for the best number of epochs"
+    )
     contrastive: AtLeastZero = Field(0.1, description="weight λ of the InfoNCE term")
     temperature: Positive = Field(0.5, description="of the InfoNCE term")
     view_dropout: Dropout = Field(0.1, description="makes the two views of the InfoNCE term")

@@ -25,15 +25,18 @@ from chronospike.data.csr import history_and_snapshot
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError, StorageError, nearest
 from chronospike.files import atomic_folder
+from chronospike.nn.model import ChronoSpike
 from chronospike.training.device import choose_device
 from chronospike.training.inference import infer
 from chronospike.training.known_labels import KnownLabels, check_classes, check_nodes, known_labels
 from chronospike.training.loop import EpochReport, Trainer, Watcher
 from chronospike.training.problem import Problem, architecture, make_problem, new_model
+from chronospike.training.refit import Fitted, is_refitted, second_trainer
 from chronospike.training.smoothing import choose_and_smooth
 from chronospike.training.weights import class_names, load_weights, rebuild, save_weights
 
 _SETTINGS, _WEIGHTS, _LABELS = "config.yaml", "model.safetensors", "labels.parquet"
+_FIRST = "first.safetensors"
 _OWN = ("graph", "preset", "device", "verbose")
 
 
@@ -56,6 +59,7 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         model_: the network with the weights of the best epoch.
         known_: the labels it was fitted with, by node id.
         history_: a report per epoch.
+        first_model_: with `refit=True` the model before the second fit, which has not seen the validation labels.
         graph_: the graph that calls without one use.
         smoothing_: the strengths of the last call with `smooth=True`.
     """
@@ -94,10 +98,15 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             trainer = Trainer(model, problem)
             trainer.run(Watcher(on_epoch=_say if self.verbose else None))
+            self.history_ = list(trainer.state.history)
+            self.first_model_: ChronoSpike | None = None
+            if is_refitted(settings.refit, problem.split):
+                self.first_model_ = trainer.model
+                trainer = second_trainer(trainer)
+                trainer.run()
         self.classes_, self.settings_, self.model_ = classes, settings, trainer.model
         self.known_ = known
         self.graph_: DynamicGraph | None = graph
-        self.history_ = list(trainer.state.history)
         self._problem_of_graph = (graph, problem)
         return self
 
@@ -121,20 +130,22 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """
         problem, chosen = self._ready(X, nodes, as_of)
         if not smooth:
-            return infer(self.model_, problem, chosen)[0].numpy()
+            return infer(self.model_, self._final(problem), chosen)[0].numpy()
         train, validation = problem.split.train, problem.split.validation
         if not len(train) or not len(validation):
             raise InputError("smooth needs the labels of the fit, and too few of their nodes are in this graph")
-        everyone = np.arange(problem.graph.num_nodes)
-        probabilities = infer(self.model_, problem, everyone)[0].numpy().astype(np.float64)
+        first = None if self.first_model_ is None else (self.first_model_, problem)
+        fitted = Fitted(self.model_, self._final(problem), problem.split, first)
         edges = _until(problem.graph, problem.steps[-1])
-        smoothed, self.smoothing_ = choose_and_smooth(edges, probabilities, train, validation)
+        smoothed, self.smoothing_ = choose_and_smooth(
+            edges, fitted.probabilities(), train, validation, fitted.first_probabilities()
+        )
         return smoothed[chosen]
 
     def embed(self, X: Any = None, nodes: Any = None, *, as_of: Any = None) -> NDArray[np.float32]:
         """`[K, hidden[-1]]` embeddings z of each node; the arguments are those of `predict_proba`."""
         problem, chosen = self._ready(X, nodes, as_of)
-        embeddings: NDArray[np.float32] = infer(self.model_, problem, chosen)[1].numpy()
+        embeddings: NDArray[np.float32] = infer(self.model_, self._final(problem), chosen)[1].numpy()
         return embeddings
 
     def score(
@@ -170,6 +181,8 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         with atomic_folder(Path(path), overwrite=overwrite, marker=_SETTINGS) as folder:
             (folder / _SETTINGS).write_text(write_settings(self.settings_), encoding="utf-8")
             save_weights(self.model_, folder / _WEIGHTS, class_names=self.classes_.tolist())
+            if self.first_model_ is not None:
+                save_weights(self.first_model_, folder / _FIRST, class_names=self.classes_.tolist())
             self.known_.save(folder / _LABELS)
         return Path(path)
 
@@ -186,6 +199,10 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             raise StorageError(f"{folder}: {_SETTINGS} and {_WEIGHTS} do not belong together. Save the model again")
         found = cls(graph, device=device, **settings.model_dump())
         found.model_ = model.to(choose_device(device))
+        found.first_model_ = None
+        if settings.refit and (folder / _FIRST).is_file():
+            first = rebuild(*load_weights(folder / _FIRST), folder / _FIRST)
+            found.first_model_ = first.to(choose_device(device))
         found.classes_, found.settings_ = classes, settings
         found.known_ = KnownLabels.read(folder / _LABELS, len(classes))
         found.graph_, found.history_ = graph, []
@@ -234,6 +251,10 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             last = step_as_of(graph, as_of)
             problem = replace(problem, steps=(last,) if self.settings_.static else tuple(range(last + 1)))
         return problem, chosen
+
+    def _final(self, problem: Problem) -> Problem:
+        """What the model itself infers with: after a refit it knows all labels of the fit."""
+        return problem if self.first_model_ is None else problem.with_all_labels()
 
     def _check_width(self, graph: DynamicGraph) -> None:
         a = self.model_.architecture

@@ -60,7 +60,8 @@ def test_metrics_hold_what_scripts_read(finished: tuple[DynamicGraph, RunFolder,
 
 def test_metrics_are_those_of_the_predictions(finished: tuple[DynamicGraph, RunFolder, dict[str, Any]]) -> None:
     graph, run, metrics = finished
-    model, problem = load_run(graph, run, CPU)
+    fitted = load_run(graph, run, CPU)
+    model, problem = fitted.model, fitted.problem
     predicted = infer(model, problem, np.arange(120))[0].argmax(dim=1).numpy()
     test = problem.split.test
     assert graph.labels is not None
@@ -71,7 +72,8 @@ def test_the_weights_are_those_of_the_best_epoch(
     finished: tuple[DynamicGraph, RunFolder, dict[str, Any]],
 ) -> None:
     graph, run, metrics = finished
-    model, problem = load_run(graph, run, CPU)
+    fitted = load_run(graph, run, CPU)
+    model, problem = fitted.model, fitted.problem
     nodes = problem.split.validation
     predicted = infer(model, problem, nodes)[0].argmax(dim=1)
     epochs = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
@@ -84,7 +86,7 @@ def test_evaluating_again_finds_the_same_and_keeps_the_facts_of_training(
     finished: tuple[DynamicGraph, RunFolder, dict[str, Any]],
 ) -> None:
     graph, run, metrics = finished
-    again = evaluate(*load_run(graph, run, CPU), run, smooth=True)
+    again = evaluate(load_run(graph, run, CPU), run, smooth=True)
     kept = ("test", "validation", "smoothed", "seconds_per_epoch", "epochs", "best_epoch", "firing_rate", "split")
     assert {name: again[name] for name in kept} == {name: metrics[name] for name in kept}
 

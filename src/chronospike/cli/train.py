@@ -174,7 +174,8 @@ def print_scores(metrics: dict[str, Any]) -> None:
     rows.append(("ChronoSpike", _scores(metrics["test"])))
     if metrics.get("smoothed"):
         rows.append(("with --smooth", _scores(metrics["smoothed"]) + "  (training labels used at test time)"))
-    rows.append(("validation", _scores(metrics["validation"])))
+    note = "  (before training again on these nodes too)" if metrics.get("refit") else ""
+    rows.append(("validation", _scores(metrics["validation"]) + note))
     print_table(rows)
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from chronospike.data.graph import DynamicGraph
     from chronospike.nn.model import ChronoSpike
     from chronospike.training.problem import Problem
+    from chronospike.training.refit import Fitted
 
 Run = Annotated[Path, typer.Argument(help="A run folder.")]
 Graph = Annotated[Path | None, typer.Option(help="Another graph folder. Default: the run's own.")]
@@ -37,16 +38,16 @@ def evaluate(
     from chronospike.training.execute import evaluate as score
     from chronospike.training.run import RunFolder
 
-    model, problem = _open(run, graph, device, quiet=as_json)
+    fitted = _open(run, graph, device, quiet=as_json)
     with progress("nodes") as show:
         metrics = score(
-            model, problem, RunFolder(run), smooth=smooth, on_nodes=lambda done, total: show("scoring", done, total)
+            fitted, RunFolder(run), smooth=smooth, on_nodes=lambda done, total: show("scoring", done, total)
         )
     write_report(run)
     if as_json:
         print_json(metrics)
     else:
-        say(f"seed {problem.settings.seed}")
+        say(f"seed {fitted.problem.settings.seed}")
         print_scores(metrics)
 
 
@@ -62,21 +63,22 @@ def predict(
     """Write the class and the probability of each class for nodes of the graph, by your own node ids."""
     import numpy as np
 
+    from chronospike.training.execute import smooth_all
     from chronospike.training.run import write_predictions
-    from chronospike.training.smoothing import choose_and_smooth
 
     if smooth and as_of is not None:
         raise InputError("--smooth spreads labels over all edges and cannot be combined with --as-of")
-    model, problem = _open(run, graph, device, as_of)
+    fitted = _open(run, graph, device, as_of)
+    model, problem = fitted.model, fitted.problem
     chosen = _nodes(problem.graph, nodes)
     if smooth:
         everyone = _infer(model, problem, np.arange(problem.graph.num_nodes))[0].astype(np.float64)
-        mended, strengths = choose_and_smooth(problem.graph, everyone, problem.split.train, problem.split.validation)
+        mended, strengths = smooth_all(fitted, everyone)
         probabilities = mended[chosen]
         say(f"smoothed with the training labels: {strengths}")
     else:
         probabilities = _infer(model, problem, chosen)[0]
-    write_predictions(output, problem.graph, chosen, probabilities, problem.split)
+    write_predictions(output, problem.graph, chosen, probabilities, fitted.split)
     say(f"wrote {output}: {len(chosen):,} nodes, seed {problem.settings.seed}")
 
 
@@ -97,7 +99,8 @@ def embed(
 
     if output.suffix not in (".npy", ".parquet"):
         raise InputError(f"{output}: embeddings are written as .npy or .parquet")
-    model, problem = _open(run, graph, device, as_of)
+    fitted = _open(run, graph, device, as_of)
+    model, problem = fitted.model, fitted.problem
     chosen = _nodes(problem.graph, nodes)
     vectors = _infer(model, problem, chosen)[1]
     with atomic_file(output) as partial:
@@ -117,9 +120,7 @@ def report(run: Run) -> None:
     say(f"wrote {write_report(run)}")
 
 
-def _open(
-    run: Path, graph: Path | None, device: str, as_of: str | None = None, quiet: bool = False
-) -> tuple[ChronoSpike, Problem]:
+def _open(run: Path, graph: Path | None, device: str, as_of: str | None = None, quiet: bool = False) -> Fitted:
     from dataclasses import replace
 
     from chronospike.cli.train import prepare_features
@@ -136,11 +137,12 @@ def _open(
     where = graph or Path(facts["folder"])
     features = facts["features"] if graph is None else prepare_features(where, settings, str(place), quiet)
     data = open_graph(where, features=features)
-    model, problem = load_run(data, folder, place)
+    fitted = load_run(data, folder, place)
     if as_of is not None:
         step = step_as_of(data, _step_or_time(as_of, data))
-        problem = replace(problem, steps=(step,) if settings.static else tuple(range(step + 1)))
-    return model, problem
+        steps = (step,) if settings.static else tuple(range(step + 1))
+        fitted = replace(fitted, problem=replace(fitted.problem, steps=steps))
+    return fitted
 
 
 def _step_or_time(text: str, graph: DynamicGraph) -> int | float | str:

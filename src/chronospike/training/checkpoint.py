@@ -48,11 +48,7 @@ def save_checkpoint(trainer: Trainer, path: Path) -> None:
 
 def load_checkpoint(trainer: Trainer, path: Path) -> None:
     """Bring a new trainer of the same settings to where the checkpoint was written."""
-    tensors, metadata = _read(path)
-    if metadata.get("format") != FORMAT or metadata.get("version") != VERSION:
-        raise StorageError(f"{path} is not a checkpoint this chronospike can read. Start again with --overwrite")
-    if metadata.get("sha256") != _digest(tensors, metadata.get("state", "")):
-        raise StorageError(f"{path} is damaged: its checksum is wrong. Start again with --overwrite")
+    tensors, metadata = _checked(path)
     groups: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "mean": {}, "optimiser": {}}
     try:
         for name, value in tensors.items():
@@ -66,6 +62,22 @@ def load_checkpoint(trainer: Trainer, path: Path) -> None:
         trainer.state = _state(json.loads(metadata["state"]))
     except (RuntimeError, KeyError, TypeError, ValueError) as error:
         raise StorageError(f"{path} does not fit this run: {' '.join(str(error).split())[:200]}") from error
+
+
+def best_weights(path: Path) -> dict[str, Tensor]:
+    """The weights of the best epoch in a checkpoint."""
+    tensors, metadata = _checked(path)
+    del metadata
+    return {name.removeprefix("best."): value for name, value in tensors.items() if name.startswith("best.")}
+
+
+def _checked(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    tensors, metadata = _read(path)
+    if metadata.get("format") != FORMAT or metadata.get("version") != VERSION:
+        raise StorageError(f"{path} is not a checkpoint this chronospike can read. Start again with --overwrite")
+    if metadata.get("sha256") != _digest(tensors, metadata.get("state", "")):
+        raise StorageError(f"{path} is damaged: its checksum is wrong. Start again with --overwrite")
+    return tensors, metadata
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -12,10 +12,9 @@ import torch
 from numpy.typing import NDArray
 
 from chronospike.data.graph import DynamicGraph
-from chronospike.errors import ChronoSpikeError, StorageError
+from chronospike.errors import ChronoSpikeError, InputError, StorageError
 from chronospike.files import write_json
-from chronospike.nn.model import ChronoSpike
-from chronospike.training.checkpoint import load_checkpoint, save_checkpoint, seconds_per_epoch
+from chronospike.training.checkpoint import best_weights, load_checkpoint, save_checkpoint, seconds_per_epoch
 from chronospike.training.evaluation import (
     as_dict,
     device_name,
@@ -26,7 +25,8 @@ from chronospike.training.evaluation import (
 )
 from chronospike.training.inference import Progress, infer
 from chronospike.training.loop import State, Trainer, Watcher
-from chronospike.training.problem import Problem, architecture, make_problem, new_model
+from chronospike.training.problem import architecture, make_problem, new_model
+from chronospike.training.refit import Fitted, second_trainer
 from chronospike.training.run import METRICS, PREDICTIONS, RunFolder, write_predictions
 from chronospike.training.smoothing import choose_and_smooth
 from chronospike.training.weights import class_names, load_weights, rebuild, save_weights
@@ -57,17 +57,38 @@ def execute(
     if on_note is not None and problem.inputs.host is not None:
         on_note(problem.inputs.host.describe())
     trainer = Trainer(new_model(settings, graph.num_features, graph.num_classes), problem)
-    if resume and run.checkpoint.is_file():
-        load_checkpoint(trainer, run.checkpoint)
-    run.write_epochs(trainer.state.history)
+    _train(trainer, run, resume, watcher)
+    state, fitted = trainer.state, Fitted(trainer.best_model(), problem, problem.split)
+    if fitted.is_refitted:
+        trainer = second_trainer(trainer)
+        if on_note is not None:
+            nodes = len(trainer.problem.split.train)
+            on_note(f"training again on all {nodes:,} labelled nodes for {trainer.stop_after} epochs")
+        _train(trainer, run, resume, watcher)
+        fitted = Fitted(trainer.best_model(), trainer.problem, problem.split, (fitted.model, problem))
+    save_weights(fitted.model, run.weights, class_names=graph.class_names)
+    return evaluate(fitted, run, state, smooth=smooth, on_nodes=on_nodes)
+
+
+def _train(trainer: Trainer, run: RunFolder, resume: bool, watcher: Watcher | None) -> None:
+    """Train to the end, with checkpoints; the first fit's epochs are written down too."""
+    settings = trainer.settings
+    is_first = trainer.stop_after is None
+    checkpoint = run.checkpoint if is_first else run.refit_checkpoint
+    if resume and checkpoint.is_file():
+        load_checkpoint(trainer, checkpoint)
+    if is_first:
+        run.write_epochs(trainer.state.history)
+    elif watcher is not None:
+        watcher = Watcher(on_batch=watcher.on_batch)
     try:
         saved, unsaved = -math.inf, []
         for report in trainer.epochs(watcher):
             unsaved.append(report)
             # On a GPU an epoch may take less time than writing it down.
-            if time.perf_counter() - saved > _SAVE_EVERY or trainer.state.finished(settings):
-                save_checkpoint(trainer, run.checkpoint)
-                for earlier in unsaved:
+            if time.perf_counter() - saved > _SAVE_EVERY or trainer.finished:
+                save_checkpoint(trainer, checkpoint)
+                for earlier in unsaved if is_first else ():
                     run.append_epoch(earlier)
                 saved, unsaved = time.perf_counter(), []
     except torch.OutOfMemoryError as error:
@@ -75,14 +96,10 @@ def execute(
             f"the GPU is out of memory. Lower batch_size (now {settings.batch_size}) or fanouts (now "
             f"{list(settings.fanouts)}), set precision=half, or run with --device cpu"
         ) from error
-    model = trainer.best_model()
-    save_weights(model, run.weights, class_names=graph.class_names)
-    return evaluate(model, problem, run, trainer.state, smooth=smooth, on_nodes=on_nodes)
 
 
 def evaluate(
-    model: ChronoSpike,
-    problem: Problem,
+    fitted: Fitted,
     run: RunFolder,
     state: State | None = None,
     *,
@@ -90,7 +107,8 @@ def evaluate(
     on_nodes: Progress | None = None,
 ) -> dict[str, Any]:
     """Score the model and write `metrics.json` and `predictions.csv`. Without `state`, training facts are kept."""
-    graph, split, settings = problem.graph, problem.split, problem.settings
+    model, problem, split = fitted.model, fitted.problem, fitted.split
+    graph, settings = problem.graph, problem.settings
     began = time.perf_counter()
     nodes = np.arange(graph.num_nodes) if graph.num_nodes <= _PREDICT_ALL else np.union1d(split.validation, split.test)
     probabilities = np.zeros((graph.num_nodes, graph.num_classes))
@@ -98,13 +116,16 @@ def evaluate(
     seconds = time.perf_counter() - began
     predicted = probabilities.argmax(axis=1)
     rates = firing_rates(model, problem, split.test)
+    test = score_nodes(problem, predicted, split.test)
     metrics: dict[str, Any] = {
-        name: as_dict(score_nodes(problem, predicted, part), graph.class_names, len(part))
-        for name, part in (("test", split.test), ("validation", split.validation))
+        "test": as_dict(test, graph.class_names, len(split.test)),
+        "validation": _validation(fitted, run, predicted),
+        "refit": {"nodes": len(problem.split.train)} if fitted.is_refitted else None,
+        "baselines": reference_scores(problem, split.test),
+        "smoothed": None,
     }
-    metrics |= {"baselines": reference_scores(problem, split.test), "smoothed": None}
     if smooth:
-        metrics["smoothed"], probabilities = _smoothed(problem, probabilities)
+        metrics["smoothed"], probabilities = _smoothed(fitted, probabilities)
     metrics |= {
         "parameters": model.parameter_count(),
         "seed": settings.seed,
@@ -124,7 +145,7 @@ def evaluate(
     return metrics
 
 
-def load_run(graph: DynamicGraph, run: RunFolder, device: torch.device) -> tuple[ChronoSpike, Problem]:
+def load_run(graph: DynamicGraph, run: RunFolder, device: torch.device) -> Fitted:
     """The trained model of a finished run and its problem; a graph of other classes or features is refused."""
     settings = run.settings()
     if not run.weights.is_file():
@@ -140,7 +161,39 @@ def load_run(graph: DynamicGraph, run: RunFolder, device: torch.device) -> tuple
             f"{graph.num_features} features, describe another network. Use the graph and features of the training"
         )
     model.kernels = settings.kernels
-    return model.to(device), make_problem(graph, settings, device)
+    problem = make_problem(graph, settings, device)
+    fitted = Fitted(model.to(device), problem, problem.split)
+    if not fitted.is_refitted:
+        return fitted
+    first = None
+    if run.checkpoint.is_file():
+        earlier = new_model(settings, graph.num_features, graph.num_classes)
+        earlier.load_state_dict(best_weights(run.checkpoint))
+        first = earlier.to(device), problem
+    return Fitted(fitted.model, problem.with_all_labels(), problem.split, first)
+
+
+def smooth_all(fitted: Fitted, probabilities: NDArray[np.float64]) -> tuple[NDArray[np.float64], dict[str, float]]:
+    """Correct and Smooth of the probabilities `[N, C]` of all nodes, and the strengths that it chose."""
+    if fitted.is_refitted and fitted.first is None:
+        raise InputError(
+            "to smooth a run with refit, the checkpoint of its first fit is needed, and its folder checkpoint/ is gone"
+        )
+    split = fitted.split
+    first = fitted.first_probabilities()
+    return choose_and_smooth(fitted.problem.graph, probabilities, split.train, split.validation, first)
+
+
+def _validation(fitted: Fitted, run: RunFolder, predicted: NDArray[np.int64]) -> dict[str, Any]:
+    """Scores of the validation nodes by a model that has not learned from them."""
+    nodes, names = fitted.split.validation, fitted.problem.graph.class_names
+    if fitted.is_refitted:
+        if fitted.first is None:
+            return dict(run.metrics()["validation"])
+        model, problem = fitted.first
+        predicted = predicted.copy()
+        predicted[nodes] = infer(model, problem, nodes)[0].argmax(dim=-1).numpy()
+    return as_dict(score_nodes(fitted.problem, predicted, nodes), names, len(nodes))
 
 
 def _listed(names: list[str]) -> str:
@@ -149,9 +202,9 @@ def _listed(names: list[str]) -> str:
     return f"{shown}, … ({len(names)})" if len(names) > 6 else shown or "none"
 
 
-def _smoothed(problem: Problem, probabilities: NDArray[np.float64]) -> tuple[dict[str, Any], NDArray[np.float64]]:
-    values, strengths = choose_and_smooth(problem.graph, probabilities, problem.split.train, problem.split.validation)
-    found = score_nodes(problem, values.argmax(axis=1), problem.split.test)
+def _smoothed(fitted: Fitted, probabilities: NDArray[np.float64]) -> tuple[dict[str, Any], NDArray[np.float64]]:
+    values, strengths = smooth_all(fitted, probabilities)
+    found = score_nodes(fitted.problem, values.argmax(axis=1), fitted.split.test)
     return {"macro_f1": found.macro_f1, "micro_f1": found.micro_f1, "strengths": strengths}, values
 
 

@@ -20,7 +20,7 @@ from chronospike.training.problem import Problem
 
 LANE = 256
 # A GPU is not filled by fewer.
-GPU_LANE = 4096
+GPU_LANE = 2048
 # Trees drawn for inference are numbered from here, far above any epoch of training.
 _FIRST_SAMPLE = 2**40
 

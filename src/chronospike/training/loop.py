@@ -75,10 +75,15 @@ class Watcher:
 
 
 class Trainer:
-    """Trains one model on one problem. A checkpoint holds `state`, the weights, their running mean and the moments."""
+    """Trains one model on one problem. A checkpoint holds `state`, the weights, their running mean and the moments.
 
-    def __init__(self, model: ChronoSpike, problem: Problem) -> None:
+    Args:
+        stop_after: train for exactly so many epochs, choose none of them and keep the last weights.
+    """
+
+    def __init__(self, model: ChronoSpike, problem: Problem, stop_after: int | None = None) -> None:
         s = problem.settings
+        self.stop_after = stop_after
         self.model = model.to(problem.device)
         self.problem = problem
         self.settings = s
@@ -97,10 +102,17 @@ class Trainer:
             else PlainStep(part, self.batches, self._failure)
         )
 
+    @property
+    def finished(self) -> bool:
+        """Whether there is no epoch left to train."""
+        if self.stop_after is not None:
+            return self.state.epoch >= self.stop_after
+        return self.state.finished(self.settings)
+
     def epochs(self, watcher: Watcher | None = None) -> Iterator[EpochReport]:
         """Train epoch by epoch until the settings say stop; the caller may checkpoint after each."""
         watcher = watcher or Watcher()
-        while not self.state.finished(self.settings):
+        while not self.finished:
             report = self._epoch(watcher)
             if watcher.on_epoch is not None:
                 watcher.on_epoch(report)
@@ -135,10 +147,10 @@ class Trainer:
                 watcher.on_batch(epoch, number + 1, self.batches, mean)
         self.step.finish()
         seconds = time.perf_counter() - begin
-        validation = self.validate()
-        better = validation.macro_f1 > self.state.best_score
+        macro, micro = self._judge()
+        better = epoch + 1 == self.stop_after if self.stop_after is not None else macro > self.state.best_score
         if better:
-            self.state.best_epoch, self.state.best_score, self.state.waited = epoch, validation.macro_f1, 0
+            self.state.best_epoch, self.state.best_score, self.state.waited = epoch, macro, 0
             self.best = {name: value.detach().clone() for name, value in self.judged.state_dict().items()}
         else:
             self.state.waited += 1
@@ -148,8 +160,8 @@ class Trainer:
             loss=loss,
             classification_loss=classification,
             contrastive_loss=contrastive,
-            validation_macro_f1=validation.macro_f1,
-            validation_micro_f1=validation.micro_f1,
+            validation_macro_f1=macro,
+            validation_micro_f1=micro,
             learning_rate=float(self.optimiser.param_groups[0]["lr"]),
             seconds=seconds,
             best=better,
@@ -180,6 +192,13 @@ class Trainer:
             self.state.updates += 1
             keep = min(self.settings.weight_average, self.state.updates / (self.state.updates + 10))
             torch._foreach_lerp_(list(self.judged.parameters()), list(self.model.parameters()), 1 - keep)
+
+    def _judge(self) -> tuple[float, float]:
+        """Macro- and Micro-F1 of the validation nodes; nothing where they choose nothing."""
+        if self.stop_after is not None:
+            return math.nan, math.nan
+        found = self.validate()
+        return found.macro_f1, found.micro_f1
 
     def validate(self) -> Scores:
         """Scores on the validation nodes with the current weights, or with their running mean."""

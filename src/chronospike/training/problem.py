@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -93,6 +93,12 @@ class Problem:
             return rows
         return TreeRows(torch.cat([rows.dense(), torch.cat(channels, dim=1)], dim=-1), rows.sizes)
 
+    def with_all_labels(self) -> Problem:
+        """The same problem with the validation nodes among those it learns from, and none to choose an epoch."""
+        train, validation = self.split.train, self.split.validation
+        split = replace(self.split, train=np.union1d(train, validation), validation=validation[:0])
+        return replace(self, split=split, labels=_label_inputs(self.graph, split, self.settings, self.device))
+
     def targets(self, nodes: NDArray[np.integer]) -> Tensor:
         """Class indices of `nodes`, on the device."""
         assert self.graph.labels is not None
@@ -126,19 +132,22 @@ def make_problem(
     end = graph.num_steps - 1 if last_step is None else last_step
     sampler = HybridSampler(graph, s.fanouts, s.p, s.history, s.mix, s.replace, s.seed, device)
     half = takes_half(s, device)
-    labels = None
-    if s.label_inputs:
-        assert graph.labels is not None
-        train_labels = np.asarray(graph.labels)
-        labels = LabelInputs(train_labels, split.train, graph.num_classes, s.label_mask, s.seed, device)
     return Problem(
         graph=graph,
         split=split,
         settings=s,
         sampler=sampler,
         inputs=TreeInputs(graph, device, torch.float16 if half else torch.float32, table),
-        labels=labels,
+        labels=_label_inputs(graph, split, s, device),
         device=device,
         steps=(end,) if s.static else tuple(range(end + 1)),
         half=half,
     )
+
+
+def _label_inputs(graph: DynamicGraph, split: Split, settings: Settings, device: torch.device) -> LabelInputs | None:
+    if not settings.label_inputs:
+        return None
+    assert graph.labels is not None
+    labels = np.asarray(graph.labels)
+    return LabelInputs(labels, split.train, graph.num_classes, settings.label_mask, settings.seed, device)

@@ -45,6 +45,11 @@ class RunFolder:
         return self.path / "checkpoint" / "state.safetensors"
 
     @property
+    def refit_checkpoint(self) -> Path:
+        """Of the second fit, where `refit` is set."""
+        return self.path / "checkpoint" / "refit.safetensors"
+
+    @property
     def weights(self) -> Path:
         return self.path / WEIGHTS
 
@@ -71,6 +76,7 @@ class RunFolder:
         for name in (EPOCHS, METRICS, PREDICTIONS, WEIGHTS, "report.html"):
             (self.path / name).unlink(missing_ok=True)
         self.checkpoint.unlink(missing_ok=True)
+        self.refit_checkpoint.unlink(missing_ok=True)
         with atomic_file(self.path / CONFIG) as partial:
             partial.write_text(write_settings(settings), encoding="utf-8")
         write_json(self.path / RUN, facts)

@@ -58,22 +58,27 @@ def correct_and_smooth(
 
 
 def choose_and_smooth(
-    graph: DynamicGraph, probabilities: Values, train: Nodes, validation: Nodes
+    graph: DynamicGraph, probabilities: Values, train: Nodes, validation: Nodes, first: Values | None = None
 ) -> tuple[Values, dict[str, float]]:
     """The best strengths of `GRID` by validation Micro-F1 (the weaker of equals), and what they give.
 
-    The validation labels choose the strengths and are not spread themselves.
+    The validation labels choose the strengths and are not spread themselves. If the model has learned from them, the
+    probabilities of the `first` one, which had not, are what is tried; then all labels are spread.
     """
     assert graph.labels is not None
     labels = np.asarray(graph.labels)
     operators: dict[float, Operator] = {}
-    best, best_score, best_values = GRID[0], -1.0, probabilities
+    tried = probabilities if first is None else first
+    best, best_score, best_values = GRID[0], -1.0, tried
     for strengths in GRID:
         operator = operators.setdefault(strengths.recency, None)
         if operator is None:
             operator = operators[strengths.recency] = recency_operator(graph, strengths.recency)
-        values = correct_and_smooth(operator, probabilities, labels, train, strengths)
+        values = correct_and_smooth(operator, tried, labels, train, strengths)
         score = float((values[validation].argmax(axis=1) == labels[validation]).mean())
         if score > best_score:
             best, best_score, best_values = strengths, score, values
+    if first is not None:
+        known = np.union1d(train, validation)
+        best_values = correct_and_smooth(operators[best.recency], probabilities, labels, known, best)
     return best_values, {**asdict(best), "validation_micro_f1": best_score}
