@@ -13,6 +13,9 @@ import triton.language as tl
 
 from chronospike.triton_common import product
 
+# Triton compiles a kernel anew for numbers that are one or multiples of sixteen. These do not gain by it, and the trial
+# of `fits` and the batches that follow then share what was compiled.
+_NUMBERS = ["n", "rows", "columns", "targets", "own_start", "near_start", "count", "shares", "first_share"]
 # Triton's interpreter multiplies no matrices of bfloat16.
 _INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 
@@ -96,7 +99,7 @@ def _row(r, n, columns, targets, own_start, near_start, FANOUT: tl.constexpr, OW
     return step, position, step * targets + (own - step * columns)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_NUMBERS)
 def forward_kernel(  # type: ignore[no-untyped-def]
     x, nodes, blocks, w_self, b_self, w_near, b_near, a_self, a_near, out, logits, normaliser,
     n, rows, columns, targets, own_start, near_start, count, slope,
@@ -143,7 +146,7 @@ def forward_kernel(  # type: ignore[no-untyped-def]
             tl.store(normaliser + target[:, None] * HEADS + h[None, :], top + tl.log(total), mask=saved)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_NUMBERS)
 def logits_kernel(  # type: ignore[no-untyped-def]
     x, nodes, blocks, w_near, logits, normaliser, grad_out, attention, near_change, own_change,
     n, rows, columns, targets, own_start, near_start, count, slope,
@@ -187,7 +190,7 @@ def logits_kernel(  # type: ignore[no-untyped-def]
         tl.store(own_change + target[:, None] * HEADS + h[None, :], total, mask=wanted)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_NUMBERS)
 def sums_kernel(  # type: ignore[no-untyped-def]
     x, nodes, blocks, grad_out, attend, attention, change, parts,
     n, rows, columns, targets, own_start, near_start, count, shares, first_share,
@@ -314,7 +317,7 @@ def _row_gradient(  # type: ignore[no-untyped-def]
     return tl.reshape(grad, [position.shape[0], HP * PP])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_NUMBERS)
 def inputs_kernel(  # type: ignore[no-untyped-def]
     weight, grad_x, grad_out, attend, attention, change,
     n, rows, columns, targets, own_start, near_start,

@@ -21,6 +21,8 @@ from chronospike.nn.dropout import limit, new_key, scale
 from chronospike.nn.kernels.sums import add_up
 from chronospike.triton_common import derive, on, tried
 
+# Numbers that Triton need not compile a kernel anew for; the size of a step decides how loads are put together.
+_NUMBERS = ["steps", "drop"]
 _BLOCK = 512
 # Neurons a program of the backward pass follows: several rows, whose parameter gradients it adds up.
 _LANES = 1024
@@ -36,7 +38,7 @@ def kept(key, element, drop):  # type: ignore[no-untyped-def]
     return lot.to(tl.int32) >= drop
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_NUMBERS)
 def _forward_kernel(  # type: ignore[no-untyped-def]
     h, tau, threshold, spikes, membranes, key, drop, scale, u_reset, steps, size,
     CHANNELS: tl.constexpr, DROPOUT: tl.constexpr, KEEP: tl.constexpr, BLOCK: tl.constexpr,
@@ -63,7 +65,7 @@ def _forward_kernel(  # type: ignore[no-untyped-def]
         here += size
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_NUMBERS)
 def _backward_kernel(  # type: ignore[no-untyped-def]
     membranes, grad_spikes, tau, threshold, alpha, grad_h, sums, key, drop, scale,
     u_reset, steps, size,

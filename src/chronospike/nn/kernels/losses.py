@@ -21,6 +21,9 @@ from chronospike.nn.kernels.lif import kept
 from chronospike.nn.losses import Objective
 from chronospike.triton_common import on, padded, product, single, tried
 
+# Triton compiles a kernel anew for numbers that are one or multiples of sixteen. These do not gain by it, and the trial
+# of `fits` and the batches that follow then share what was compiled.
+_NUMBERS = ["nodes", "count", "drop"]
 # Rows of a program, and rows it compares them with at a time.
 _ROWS, _OTHERS = 16, 64
 # Wider ones do not fit the registers of a program, up to the next power of two.
@@ -43,7 +46,7 @@ def _view(views, row, c, view, nodes, CHANNELS: tl.constexpr):  # type: ignore[n
     return tl.load(views + place, mask=mask, other=0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_NUMBERS)
 def _views_kernel(  # type: ignore[no-untyped-def]
     z, views, norms, key, drop, scale, nodes,
     CHANNELS: tl.constexpr, DROPOUT: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
@@ -95,7 +98,7 @@ def _classes(logits, targets, class_weights, row, k, nodes, CLASSES: tl.constexp
     return value, (k[None, :] == target[:, None]).to(tl.float32), weight, real
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_NUMBERS)
 def _rows_kernel(  # type: ignore[no-untyped-def]
     logits, targets, class_weights, views, valid, normalisers, parts, nodes, rate, smoothing,
     CHANNELS: tl.constexpr, CLASSES: tl.constexpr, WEIGHTED: tl.constexpr, VALID: tl.constexpr, PAIRS: tl.constexpr,
@@ -132,7 +135,7 @@ def _rows_kernel(  # type: ignore[no-untyped-def]
     tl.store(place + 3, tl.sum(counts, axis=0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_NUMBERS)
 def _finish_kernel(parts, losses, sums, count, share, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """The three losses; the sums of weights and of rows are kept for the way back."""
     here = tl.arange(0, BLOCK)
@@ -161,7 +164,7 @@ def _unit_back(grad, unit, norms, row, view, nodes):  # type: ignore[no-untyped-
     return (grad - unit * along[:, None]) / tl.maximum(norm, 1e-12)[:, None]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_NUMBERS)
 def _back_kernel(  # type: ignore[no-untyped-def]
     logits, targets, class_weights, views, norms, valid, normalisers, sums, grads, grad_logits, grad_z,
     key, drop, scale, nodes, rate, smoothing, share,

@@ -16,6 +16,10 @@ import triton.language as tl
 from chronospike.nn.kernels.lif import kept
 from chronospike.triton_common import product
 
+# Triton compiles a kernel anew for numbers that are one or multiples of sixteen. These do not gain by it, and the trial
+# of `fits` and the batches that follow then share what was compiled.
+_NUMBERS = ["nodes", "steps", "programs", "size", "drop"]
+
 
 @triton.jit
 def _tile(pointer, row, column, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
@@ -79,7 +83,7 @@ def _add_line(pointer, value, j, COLUMNS: tl.constexpr, done):  # type: ignore[n
     _add(pointer + j, tl.sum(value, axis=0), j < COLUMNS, done)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_NUMBERS)
 def fold_kernel(  # type: ignore[no-untyped-def]
     spikes, positions, in_weight, in_bias, queries, nodes, steps, rate,
     CHANNELS: tl.constexpr, HEADS: tl.constexpr, HALF: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
@@ -91,13 +95,13 @@ def fold_kernel(  # type: ignore[no-untyped-def]
     inside = row < nodes
     c, k = tl.arange(0, BC), tl.arange(0, BH)
     last = _last(spikes, positions, row, inside, c, nodes, steps, CHANNELS)
-    for head in tl.static_range(HEADS):
+    for head in range(HEADS):
         query = _linear(last, in_weight + head * part * CHANNELS, in_bias + head * part, c, k, CHANNELS, part, HALF)
         key = _tile(in_weight + (CHANNELS + head * part) * CHANNELS, k, c, part, CHANNELS)
         _store_rows(queries + head * CHANNELS, product(query * rate, key, HALF), row * HEADS, inside, c, CHANNELS)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_NUMBERS)
 def fold_back_kernel(  # type: ignore[no-untyped-def]
     spikes, positions, in_weight, in_bias, grad_queries, grad_last, grad_rows, parts,
     nodes, steps, programs, rate, size,
@@ -116,7 +120,7 @@ def fold_back_kernel(  # type: ignore[no-untyped-def]
         inside = row < nodes
         last = _last(spikes, positions, row, inside, c, nodes, steps, CHANNELS)
         grad = _rows(grad_last, row, inside, c, CHANNELS)
-        for head in tl.static_range(HEADS):
+        for head in range(HEADS):
             own = in_weight + head * part * CHANNELS
             query = _linear(last, own, in_bias + head * part, c, k, CHANNELS, part, HALF) * rate
             key = _tile(in_weight + (CHANNELS + head * part) * CHANNELS, k, c, part, CHANNELS)
@@ -160,7 +164,7 @@ def _factor(key, drop, scale, t, node, nodes, head, HEADS: tl.constexpr, DROPOUT
     return t * 0.0 + 1.0
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_NUMBERS)
 def pool_kernel(  # type: ignore[no-untyped-def]
     spikes, positions, queries, pooled, totals, key, drop, scale, nodes, steps,
     CHANNELS: tl.constexpr, HEADS: tl.constexpr, DROPOUT: tl.constexpr, BT: tl.constexpr, BC: tl.constexpr,
@@ -169,7 +173,7 @@ def pool_kernel(  # type: ignore[no-untyped-def]
     node = tl.program_id(0)
     t, c = tl.arange(0, BT), tl.arange(0, BC)
     x, _place, _mask = _steps(spikes, positions, node, nodes, steps, t, c, CHANNELS)
-    for head in tl.static_range(HEADS):
+    for head in range(HEADS):
         place = (node * HEADS + head) * CHANNELS + c
         f = tl.load(queries + place, mask=c < CHANNELS, other=0.0)
         weight = _weights(x, f, t, steps) * _factor(key, drop, scale, t, node, nodes, head, HEADS, DROPOUT)
@@ -177,7 +181,7 @@ def pool_kernel(  # type: ignore[no-untyped-def]
         tl.store(totals + node * HEADS + head, tl.sum(weight, axis=0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_NUMBERS)
 def pool_back_kernel(  # type: ignore[no-untyped-def]
     spikes, positions, queries, grad_pooled, grad_totals, grad_rows, grad_queries, key, drop, scale, nodes, steps,
     CHANNELS: tl.constexpr, HEADS: tl.constexpr, DROPOUT: tl.constexpr, BT: tl.constexpr, BC: tl.constexpr,
@@ -186,7 +190,7 @@ def pool_back_kernel(  # type: ignore[no-untyped-def]
     t, c = tl.arange(0, BT), tl.arange(0, BC)
     x, rows, mask = _steps(spikes, positions, node, nodes, steps, t, c, CHANNELS)
     grad_x = tl.zeros([BT, BC], dtype=tl.float32)
-    for head in tl.static_range(HEADS):
+    for head in range(HEADS):
         place = (node * HEADS + head) * CHANNELS + c
         f = tl.load(queries + place, mask=c < CHANNELS, other=0.0)
         by_pooled = tl.load(grad_pooled + place, mask=c < CHANNELS, other=0.0)
@@ -264,7 +268,7 @@ def _through(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """The layer and the readout, with all that the way back needs."""
     attended = tl.zeros([row.shape[0], c.shape[0]], dtype=tl.float32) + _line(out_bias, c, CHANNELS)[None, :]
-    for head in tl.static_range(HEADS):
+    for head in range(HEADS):
         mixed, _x, _total, _weight, _bias = _mixed(
             pooled, totals, in_weight, in_bias, head, row, inside, c, k, CHANNELS, HEADS, HALF
         )
@@ -282,7 +286,7 @@ def _through(  # type: ignore[no-untyped-def]
     return mask_1, mask_2, mask_3, y, unit_1, rate_1, inner, o, unit_2, rate_2, bent, z
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_NUMBERS)
 def read_kernel(  # type: ignore[no-untyped-def]
     spikes, positions, pooled, totals, in_weight, in_bias, out_weight, out_bias, gamma_1, beta_1, expand_weight,
     expand_bias, contract_weight, contract_bias, gamma_2, beta_2, first_weight, first_bias, second_weight, second_bias,
@@ -303,7 +307,7 @@ def read_kernel(  # type: ignore[no-untyped-def]
     _store_rows(logits, value, row, inside, j, CLASSES)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_NUMBERS)
 def read_back_kernel(  # type: ignore[no-untyped-def]
     spikes, positions, pooled, totals, in_weight, in_bias, out_weight, out_bias, gamma_1, beta_1, expand_weight,
     expand_bias, contract_weight, contract_bias, gamma_2, beta_2, first_weight, first_bias, second_weight, second_bias,
@@ -375,7 +379,7 @@ def read_back_kernel(  # type: ignore[no-untyped-def]
         _store_rows(grad_last, grad, row, inside, c, CHANNELS)
         grad *= mask_1
         _add_line(by_out_bias, grad, c, CHANNELS, done)
-        for head in tl.static_range(HEADS):
+        for head in range(HEADS):
             mixed, x, total, weight, bias = _mixed(
                 pooled, totals, in_weight, in_bias, head, row, inside, c, k, CHANNELS, HEADS, HALF
             )

@@ -18,7 +18,7 @@ from chronospike.triton_common import on
 _WIDE, _TALL = (32, 64), (256, 8)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def _add_up_kernel(parts, total, count, size, PARTS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
     """One block of columns of one group: `parts [groups, count, size]`."""
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
