@@ -19,7 +19,7 @@ WHOLE = {
 HALVES = dict.fromkeys(("x", "host", "hot"), "*fp16")
 NUMBERS = dict.fromkeys(("scale", "slope", "u_reset", "rate", "eps", "smoothing", "share"), "fp32")
 COUNTS = {
-    "n", "rows", "columns", "targets", "own_start", "near_start", "count", "hot_count",
+    "n", "rows", "columns", "targets", "own_start", "near_start", "count", "save", "hot_count",
     "programs", "shares", "first_share", "steps", "size", "drop", "tree_columns", "roots", "first", "following", "base",
 }  # fmt: skip
 
@@ -39,7 +39,7 @@ def main() -> None:
     attention = {"WIDTH": 128, "PART": 32, "HEADS": 4, "FANOUT": 5, "HALF": True, "BD": 128, "HP": 4, "PP": 32}
     gathered = {**attention, "GATHER": True, "BM": 64}
     halves = {"w_self": "*fp16", "w_near": "*fp16"}
-    compile_one(attention_kernels.forward_kernel, {**gathered, "SAVE": True}, 4, 3, **halves)
+    compile_one(attention_kernels.forward_kernel, gathered, 4, 3, **halves)
     compile_one(attention_kernels.logits_kernel, gathered, 4, 3, **halves)
     compile_one(attention_kernels.finish_kernel, {"WIDTH": 128, "PART": 32, "HEADS": 4, "BD": 128, "PP": 32})
     for is_own in (True, False):
@@ -50,11 +50,11 @@ def main() -> None:
     compile_one(lif._forward_kernel, {**neurons, "KEEP": True, "BLOCK": 512})
     for mode in lif._MODES.values():
         compile_one(lif._backward_kernel, {**neurons, "MODE": mode, "ROWS": 8, "WIDTH": 128})
-    pool = {"CHANNELS": 64, "HEADS": 4, "DROPOUT": True, "BT": 32, "BC": 64}
+    pool = {"CHANNELS": 64, "HEADS": 4, "BT": 32, "BC": 64}
     compile_one(readout_kernels.pool_kernel, pool, nodes="i32")
     compile_one(readout_kernels.pool_back_kernel, pool, nodes="i32")
     fold = {"CHANNELS": 64, "HEADS": 4, "HALF": True, "BM": 16, "BC": 64, "BH": 16}
-    read = {**fold, "WIDE": 128, "CLASSES": 10, "DROPOUT": True, "BF": 128, "BK": 16}
+    read = {**fold, "WIDE": 128, "CLASSES": 10, "BF": 128, "BK": 16}
     compile_one(readout_kernels.fold_kernel, fold, nodes="i32")
     compile_one(readout_kernels.fold_back_kernel, fold, stages=1, nodes="i32")
     compile_one(readout_kernels.read_kernel, read, nodes="i32")

@@ -99,7 +99,7 @@ class _Attend(torch.autograd.Function):
                 place = launch.place(span)
                 kernels.forward_kernel[(min(_RESIDENT, triton.cdiv(place[1], _FORWARD[0])),)](
                     *launch.source, own_half, b_self, near_half, b_near, a_self, a_near, out, logits, normaliser,
-                    *place, launch.count, slope, **launch.constants(span[3], _FORWARD), **launch.gather, SAVE=save,
+                    *place, launch.count, int(save), slope, **launch.constants(span[3], _FORWARD), **launch.gather,
                 )  # fmt: skip
         ctx.save_for_backward(values, w_self, b_self, w_near, b_near, a_self, a_near, near_half, logits, normaliser)
         ctx.launch, ctx.slope = launch, slope

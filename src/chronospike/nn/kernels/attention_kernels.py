@@ -15,7 +15,7 @@ from chronospike.triton_common import product
 
 # Triton compiles a kernel anew for numbers that are one or multiples of sixteen. These do not gain by it, and the trial
 # of `fits` and the batches that follow then share what was compiled.
-_NUMBERS = ["n", "rows", "columns", "targets", "own_start", "near_start", "count", "shares", "first_share"]
+_NUMBERS = ["n", "rows", "columns", "targets", "own_start", "near_start", "count", "save", "shares", "first_share"]
 # Triton's interpreter multiplies no matrices of bfloat16.
 _INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 
@@ -102,9 +102,9 @@ def _row(r, n, columns, targets, own_start, near_start, FANOUT: tl.constexpr, OW
 @triton.jit(do_not_specialize=_NUMBERS)
 def forward_kernel(  # type: ignore[no-untyped-def]
     x, nodes, blocks, w_self, b_self, w_near, b_near, a_self, a_near, out, logits, normaliser,
-    n, rows, columns, targets, own_start, near_start, count, slope,
+    n, rows, columns, targets, own_start, near_start, count, save, slope,
     WIDTH: tl.constexpr, PART: tl.constexpr, HEADS: tl.constexpr, FANOUT: tl.constexpr, GATHER: tl.constexpr,
-    HALF: tl.constexpr, SAVE: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr,
+    HALF: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr,
 ):  # fmt: skip
     d, h = tl.arange(0, BD), tl.arange(0, HP)
     channel, real = _channel(HEADS, PART, HP, PP)
@@ -126,13 +126,13 @@ def forward_kernel(  # type: ignore[no-untyped-def]
         top = tl.full([BM, HP], float("-inf"), dtype=tl.float32)
         total = tl.zeros([BM, HP], dtype=tl.float32)
         mixed = tl.zeros([BM, HP, PP], dtype=tl.float32)
-        saved = inside[:, None] & (h < HEADS)[None, :]
+        # Not decided when the kernel is compiled: that takes longer than a mask.
+        saved = inside[:, None] & (h < HEADS)[None, :] & (save + h[None, :] * 0 > 0)
         for s in range(FANOUT):
             x_near = _read(x, nodes, base, near + s, inside, d, WIDTH, GATHER)
             value = tl.reshape(_dot(x_near, w, HALF), [BM, HP, PP])
             logit = by_self + tl.sum(value * tl.reshape(attend, [1, HP, PP]), axis=2)
-            if SAVE:
-                tl.store(logits + (near + s)[:, None] * HEADS + h[None, :], logit, mask=saved)
+            tl.store(logits + (near + s)[:, None] * HEADS + h[None, :], logit, mask=saved)
             logit = tl.where(logit > 0, logit, slope * logit)
             higher = tl.maximum(top, logit)
             shrink, weight = tl.exp(top - higher), tl.exp(logit - higher)
@@ -142,8 +142,7 @@ def forward_kernel(  # type: ignore[no-untyped-def]
         result = projected + tl.reshape(mixed / total[:, :, None], [BM, HP * PP]) + bias[None, :]
         place = out + target[:, None] * (HEADS * PART) + channel[None, :]
         tl.store(place, result, mask=inside[:, None] & real[None, :])
-        if SAVE:
-            tl.store(normaliser + target[:, None] * HEADS + h[None, :], top + tl.log(total), mask=saved)
+        tl.store(normaliser + target[:, None] * HEADS + h[None, :], top + tl.log(total), mask=saved)
 
 
 @triton.jit(do_not_specialize=_NUMBERS)

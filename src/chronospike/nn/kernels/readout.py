@@ -49,13 +49,13 @@ class _Sizes:
 
     @property
     def all_constants(self) -> dict[str, Any]:
-        more = {"WIDE": self.wide, "CLASSES": self.classes, "DROPOUT": self.dropout > 0}
+        more = {"WIDE": self.wide, "CLASSES": self.classes}
         return {**self.constants, **more, "BF": padded(self.wide), "BK": padded(self.classes)}
 
     @property
     def pool_constants(self) -> dict[str, Any]:
         return {
-            "CHANNELS": self.channels, "HEADS": self.heads, "DROPOUT": self.dropout > 0,
+            "CHANNELS": self.channels, "HEADS": self.heads,
             "BT": triton.next_power_of_2(self.steps), "BC": triton.next_power_of_2(self.channels),
         }  # fmt: skip
 
@@ -140,7 +140,7 @@ def read(
         temporal.norm_attention.eps, half,
     )  # fmt: skip
     # One for the attention, three for the rows.
-    keys = new_key(spikes.device, 4) if dropout else spikes
+    keys = new_key(spikes.device, 4) if dropout else torch.zeros(4, dtype=torch.int64, device=spikes.device)
     logits, z = TritonReadout.apply(s, keys, spikes, temporal.position_table(steps), *weights)  # type: ignore[no-untyped-call]
     return logits, z
 

@@ -5,6 +5,8 @@ weighs and pools the steps, `read_kernel` does the rest of the Transformer layer
 has its way back. All follow blocks of nodes but the pooling, where a program follows one node: its rows of all steps
 fit the registers. Only what goes from one kernel to the next is kept for the way back; the rest is computed again.
 
+Dropout is a number and not part of what is compiled: without it the same kernels drop nothing.
+
 Channels, places in the feedforward layer, channels of a head and classes are padded to powers of two, with zeros.
 """
 
@@ -156,18 +158,16 @@ def _weights(x, f, t, steps):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _factor(key, drop, scale, t, node, nodes, head, HEADS: tl.constexpr, DROPOUT: tl.constexpr):  # type: ignore[no-untyped-def]
+def _factor(key, drop, scale, t, node, nodes, head, HEADS: tl.constexpr):  # type: ignore[no-untyped-def]
     """`[T]`: what dropout multiplies the weights by; they are laid out `[T, B, H]`."""
-    if DROPOUT:
-        element = (t.to(tl.int64) * nodes + node) * HEADS + head
-        return tl.where(kept(tl.load(key).to(tl.uint64), element, drop), scale, 0.0)
-    return t * 0.0 + 1.0
+    element = (t.to(tl.int64) * nodes + node) * HEADS + head
+    return tl.where(kept(tl.load(key).to(tl.uint64), element, drop), scale, 0.0)
 
 
 @triton.jit(do_not_specialize=_NUMBERS)
 def pool_kernel(  # type: ignore[no-untyped-def]
     spikes, positions, queries, pooled, totals, key, drop, scale, nodes, steps,
-    CHANNELS: tl.constexpr, HEADS: tl.constexpr, DROPOUT: tl.constexpr, BT: tl.constexpr, BC: tl.constexpr,
+    CHANNELS: tl.constexpr, HEADS: tl.constexpr, BT: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """The rows weighed by their softmax and added up `[B, H, C]`, and the sums of the weights `[B, H]`."""
     node = tl.program_id(0)
@@ -176,7 +176,7 @@ def pool_kernel(  # type: ignore[no-untyped-def]
     for head in range(HEADS):
         place = (node * HEADS + head) * CHANNELS + c
         f = tl.load(queries + place, mask=c < CHANNELS, other=0.0)
-        weight = _weights(x, f, t, steps) * _factor(key, drop, scale, t, node, nodes, head, HEADS, DROPOUT)
+        weight = _weights(x, f, t, steps) * _factor(key, drop, scale, t, node, nodes, head, HEADS)
         tl.store(pooled + place, tl.sum(weight[:, None] * x, axis=0), mask=c < CHANNELS)
         tl.store(totals + node * HEADS + head, tl.sum(weight, axis=0))
 
@@ -184,7 +184,7 @@ def pool_kernel(  # type: ignore[no-untyped-def]
 @triton.jit(do_not_specialize=_NUMBERS)
 def pool_back_kernel(  # type: ignore[no-untyped-def]
     spikes, positions, queries, grad_pooled, grad_totals, grad_rows, grad_queries, key, drop, scale, nodes, steps,
-    CHANNELS: tl.constexpr, HEADS: tl.constexpr, DROPOUT: tl.constexpr, BT: tl.constexpr, BC: tl.constexpr,
+    CHANNELS: tl.constexpr, HEADS: tl.constexpr, BT: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     node = tl.program_id(0)
     t, c = tl.arange(0, BT), tl.arange(0, BC)
@@ -195,7 +195,7 @@ def pool_back_kernel(  # type: ignore[no-untyped-def]
         f = tl.load(queries + place, mask=c < CHANNELS, other=0.0)
         by_pooled = tl.load(grad_pooled + place, mask=c < CHANNELS, other=0.0)
         weight = _weights(x, f, t, steps)
-        factor = _factor(key, drop, scale, t, node, nodes, head, HEADS, DROPOUT)
+        factor = _factor(key, drop, scale, t, node, nodes, head, HEADS)
         by_weight = (tl.sum(x * by_pooled[None, :], axis=1) + tl.load(grad_totals + node * HEADS + head)) * factor
         by_logit = weight * (by_weight - tl.sum(weight * by_weight, axis=0))
         grad_x += (weight * factor)[:, None] * by_pooled[None, :] + by_logit[:, None] * f[None, :]
@@ -222,12 +222,10 @@ def _normalise_back(grad, unit, rate, gamma, c, CHANNELS: tl.constexpr):  # type
 
 
 @triton.jit
-def _mask(key, row, column, drop, scale, COLUMNS: tl.constexpr, DROPOUT: tl.constexpr):  # type: ignore[no-untyped-def]
+def _mask(key, row, column, drop, scale, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
     """`[rows, COLUMNS]`: what dropout multiplies by."""
     element = row.to(tl.int64)[:, None] * COLUMNS + column[None, :]
-    if DROPOUT:
-        return tl.where(kept(tl.load(key).to(tl.uint64), element, drop), scale, 0.0)
-    return element * 0.0 + 1.0
+    return tl.where(kept(tl.load(key).to(tl.uint64), element, drop), scale, 0.0)
 
 
 @triton.jit
@@ -264,7 +262,7 @@ def _through(  # type: ignore[no-untyped-def]
     spikes, positions, pooled, totals, in_weight, in_bias, out_weight, out_bias, gamma_1, beta_1, expand_weight,
     expand_bias, contract_weight, contract_bias, gamma_2, beta_2, first_weight, first_bias, second_weight, second_bias,
     keys, drop, scale, nodes, steps, eps, row, inside, c, f, k,
-    CHANNELS: tl.constexpr, HEADS: tl.constexpr, WIDE: tl.constexpr, HALF: tl.constexpr, DROPOUT: tl.constexpr,
+    CHANNELS: tl.constexpr, HEADS: tl.constexpr, WIDE: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
     """The layer and the readout, with all that the way back needs."""
     attended = tl.zeros([row.shape[0], c.shape[0]], dtype=tl.float32) + _line(out_bias, c, CHANNELS)[None, :]
@@ -273,9 +271,9 @@ def _through(  # type: ignore[no-untyped-def]
             pooled, totals, in_weight, in_bias, head, row, inside, c, k, CHANNELS, HEADS, HALF
         )
         attended += product(mixed, tl.trans(_head_columns(out_weight, c, k, head, CHANNELS, HEADS)), HALF)
-    mask_1 = _mask(keys + 1, row, c, drop, scale, CHANNELS, DROPOUT)
-    mask_2 = _mask(keys + 2, row, f, drop, scale, WIDE, DROPOUT)
-    mask_3 = _mask(keys + 3, row, c, drop, scale, CHANNELS, DROPOUT)
+    mask_1 = _mask(keys + 1, row, c, drop, scale, CHANNELS)
+    mask_2 = _mask(keys + 2, row, f, drop, scale, WIDE)
+    mask_3 = _mask(keys + 3, row, c, drop, scale, CHANNELS)
     last = _last(spikes, positions, row, inside, c, nodes, steps, CHANNELS)
     y, unit_1, rate_1 = _normalise(last + attended * mask_1, gamma_1, beta_1, c, eps, CHANNELS)
     inner = tl.maximum(_linear(y, expand_weight, expand_bias, c, f, CHANNELS, WIDE, HALF), 0.0) * mask_2
@@ -292,7 +290,7 @@ def read_kernel(  # type: ignore[no-untyped-def]
     expand_bias, contract_weight, contract_bias, gamma_2, beta_2, first_weight, first_bias, second_weight, second_bias,
     class_weight, class_bias, logits, embeddings, keys, drop, scale, nodes, steps, eps,
     CHANNELS: tl.constexpr, HEADS: tl.constexpr, WIDE: tl.constexpr, CLASSES: tl.constexpr, HALF: tl.constexpr,
-    DROPOUT: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr, BF: tl.constexpr, BH: tl.constexpr, BK: tl.constexpr,
+    BM: tl.constexpr, BC: tl.constexpr, BF: tl.constexpr, BH: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * BM + tl.arange(0, BM)
     inside = row < nodes
@@ -300,7 +298,7 @@ def read_kernel(  # type: ignore[no-untyped-def]
     _m1, _m2, _m3, _y, _u1, _r1, _inner, _o, _u2, _r2, _bent, z = _through(
         spikes, positions, pooled, totals, in_weight, in_bias, out_weight, out_bias, gamma_1, beta_1, expand_weight,
         expand_bias, contract_weight, contract_bias, gamma_2, beta_2, first_weight, first_bias, second_weight,
-        second_bias, keys, drop, scale, nodes, steps, eps, row, inside, c, f, k, CHANNELS, HEADS, WIDE, HALF, DROPOUT,
+        second_bias, keys, drop, scale, nodes, steps, eps, row, inside, c, f, k, CHANNELS, HEADS, WIDE, HALF,
     )  # fmt: skip
     _store_rows(embeddings, z, row, inside, c, CHANNELS)
     value = _linear(z, class_weight, class_bias, c, j, CHANNELS, CLASSES, HALF)
@@ -314,7 +312,7 @@ def read_back_kernel(  # type: ignore[no-untyped-def]
     class_weight, class_bias, grad_logits, grad_embeddings, grad_pooled, grad_totals, grad_last, parts,
     keys, drop, scale, nodes, steps, programs, eps, size,
     CHANNELS: tl.constexpr, HEADS: tl.constexpr, WIDE: tl.constexpr, CLASSES: tl.constexpr, HALF: tl.constexpr,
-    DROPOUT: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr, BF: tl.constexpr, BH: tl.constexpr, BK: tl.constexpr,
+    BM: tl.constexpr, BC: tl.constexpr, BF: tl.constexpr, BH: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """Gradients of the pooled rows, of the sums of their weights and of the last step; those of the layers' weights,
     summed over each program's nodes, go to `parts` in the order of the arguments."""
@@ -346,7 +344,6 @@ def read_back_kernel(  # type: ignore[no-untyped-def]
             spikes, positions, pooled, totals, in_weight, in_bias, out_weight, out_bias, gamma_1, beta_1, expand_weight,
             expand_bias, contract_weight, contract_bias, gamma_2, beta_2, first_weight, first_bias, second_weight,
             second_bias, keys, drop, scale, nodes, steps, eps, row, inside, c, f, k, CHANNELS, HEADS, WIDE, HALF,
-            DROPOUT,
         )  # fmt: skip
         # The classifier and the readout.
         grad = _rows(grad_logits, row, inside, j, CLASSES)
