@@ -4,7 +4,8 @@
     python benchmarks/accuracy.py --rows dblp-0.8 --seeds 1       # one row of the table, one seed
 
 The split is the benchmark's (seed 42, stratified, 5 % for validation); only the model seed varies. Features are made by
-our own command from the preset's recipe. Every run is a folder under --work with its settings, so that a second call
+our own command from the preset's recipe. With `refit` the validation nodes are learned from in the end; label
+propagation is then given their labels too. Every run is a folder under --work with its settings, so that a second call
 goes on where the first was stopped. Printed: mean ± standard deviation over the seeds, in percent.
 """
 

@@ -217,7 +217,7 @@ def scaling(device: torch.device, options: argparse.Namespace) -> dict[str, Any]
     """Time over size: the exponent of the fitted power is 1 where the cost is linear."""
     scale = 16 if device.type == "cuda" else 1
     nodes = {n: (n, 12) for n in (8_000 * scale, 16_000 * scale, 32_000 * scale, 64_000 * scale)}
-    steps = {t: (16_000 * scale, t) for t in (8, 16, 32, 64)}
+    steps = {t: (16_000 * scale, t) for t in (16, 32, 64, 128)}
     result: dict[str, Any] = {}
     for name, sizes in (("nodes", nodes), ("steps", steps)):
         times = []
