@@ -246,6 +246,7 @@ def _plot(result: dict[str, Any], path: Path) -> None:
         axis.loglog(sizes, times[0] * sizes / sizes[0], "--", color="grey", label="linear")
         axis.set(xlabel=name, ylabel="seconds per epoch", title=f"exponent {found['exponent']:.2f}")
         axis.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        axis.set_yticks(times, [f"{seconds:.1f}" for seconds in times])
         axis.minorticks_off()
         axis.legend()
     figure.tight_layout()

@@ -108,3 +108,9 @@ def test_warnings_come_first(metrics: dict[str, Any]) -> None:
     levels = [finding.level for finding in _found({**metrics, "firing_rate": [0.0]})]
     assert levels == sorted(levels, key=["warning", "note", "good"].index)
     assert set(levels) == {"warning", "note", "good"}
+
+
+def test_a_second_fit_is_told() -> None:
+    words = "trained again with the validation nodes"
+    assert _levels(_found(_scores(0.5, 0.5, refit={"nodes": 12})), words) == ["note"]
+    assert not _levels(_found(_scores(0.5, 0.5)), words)

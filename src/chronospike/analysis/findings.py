@@ -86,7 +86,14 @@ def _parts(metrics: Metrics) -> list[Finding]:
     told = [f"{counted(nodes, 'node')} {use}" for nodes, use in uses if nodes is not None]
     if split.test is not None:
         told.append(f"{counted(split.test, 'node')} were held out and chose nothing")
-    return [Finding("good", f"{listing(told)}.")] if told else []
+    found = [Finding("good", f"{listing(told)}.")] if told else []
+    if metrics.refit is not None:
+        text = (
+            "The model was then trained again with the validation nodes, for as many epochs. The validation scores are "
+            "those before."
+        )
+        found.append(Finding("note", text))
+    return found
 
 
 def _order(metrics: Metrics, settings: Mapping[str, Any]) -> list[Finding]:

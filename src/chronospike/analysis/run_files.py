@@ -62,6 +62,7 @@ class Metrics(_Lenient):
         firing_rate: per spiking layer; empty for a network without spikes.
         firing_rate_per_step: the same for each step, `[layers, T]`.
         smoothed: test scores after Correct and Smooth.
+        refit: the nodes of the second fit, if there was one.
     """
 
     test: PartScores
@@ -76,6 +77,7 @@ class Metrics(_Lenient):
     firing_rate_per_step: list[list[float]] = []
     baselines: dict[str, MethodScores] = {}
     smoothed: MethodScores | None = None
+    refit: dict[str, Any] | None = None
     graph: dict[str, Any] = {}
     split: SplitFacts = SplitFacts()
     device: str | None = None

@@ -63,7 +63,7 @@ def execute(
         trainer = second_trainer(trainer)
         if on_note is not None:
             nodes = len(trainer.problem.split.train)
-            on_note(f"training again on all {nodes:,} labelled nodes for {trainer.stop_after} epochs")
+            on_note(f"training again on the {nodes:,} training and validation nodes for {trainer.stop_after} epochs")
         _train(trainer, run, resume, watcher)
         fitted = Fitted(trainer.best_model(), trainer.problem, problem.split, (fitted.model, problem))
     save_weights(fitted.model, run.weights, class_names=graph.class_names)
