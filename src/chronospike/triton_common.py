@@ -1,5 +1,8 @@
 """What all Triton kernels share: the random words of `chronospike.rng`, products, launching on the right device.
 
+Triton compiles a kernel anew for numbers that are one or multiples of sixteen, unless told not to specialise them.
+Most of ours do not gain by it, and a trial (`tried`) and the batches that follow then share what was compiled.
+
 Import this module only where Triton is installed. With TRITON_INTERPRET=1 kernels run on the CPU, for tests.
 """
 

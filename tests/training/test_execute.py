@@ -173,6 +173,14 @@ def test_a_graph_too_large_to_predict_whole_gets_the_nodes_it_is_scored_on(
     assert len((run.path / "predictions.csv").read_text().splitlines()) == 31
 
 
+def test_a_large_graph_is_smoothed_from_what_the_model_says_of_every_node(
+    finished: tuple[DynamicGraph, RunFolder, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, run, metrics = finished
+    monkeypatch.setattr(module, "_PREDICT_ALL", 100)
+    assert evaluate(load_run(graph, run, CPU), run, smooth=True)["smoothed"] == metrics["smoothed"]
+
+
 def test_a_graph_with_other_classes_is_refused(finished: tuple[DynamicGraph, RunFolder, dict[str, Any]]) -> None:
     graph, run, _ = finished
     for names in (("1", "0"), ("0", "1", "2")):

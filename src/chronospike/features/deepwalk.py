@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -21,6 +20,7 @@ from chronospike.errors import InputError, MissingPackageError
 from chronospike.features.noise import expected_visits, noise_table
 from chronospike.features.skipgram import Progress, Schedule, Table, initial_tables, train_on_graph
 from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key, seen_nodes, walk_starts
+from chronospike.optional import has_triton
 
 Tables = tuple[Table, Table]
 OnTokens = Callable[[int, int], None]
@@ -153,7 +153,7 @@ def _train(
 def _trainer(device: str, snapshot: Snapshot, tables: Tables, options: DeepWalk) -> Trainer:
     if device == "cpu":
         return CpuTrainer(snapshot, tables, options.length, options.threads)
-    if find_spec("triton") is None:
+    if not has_triton():
         raise MissingPackageError("triton", "deepwalk on a GPU", extra="gpu")
     from chronospike.features.gpu import GpuTrainer
 

@@ -77,11 +77,9 @@ def fused_readout(
     from chronospike.nn.kernels import readout as on_gpu
 
     half = takes_half()
-    return (
-        on_gpu.read(temporal, readout, classifier, spikes, half)
-        if on_gpu.fits(temporal, classifier, spikes, half)
-        else None
-    )
+    if not on_gpu.fits(temporal, classifier, spikes, half):
+        return None
+    return on_gpu.read(temporal, readout, classifier, spikes, half)
 
 
 def takes_half() -> bool:

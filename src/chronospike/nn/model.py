@@ -121,10 +121,12 @@ class ChronoSpike(nn.Module):
 
     def _over_time(self, spikes: Tensor, record: Record | None) -> Tensor:
         """One vector per root, `[B, C]` (section 4.4)."""
-        if record is not None and isinstance(self.temporal, TemporalTransformer):
-            last, record.time_attention = self.temporal.forward_plain(spikes)
+        if isinstance(self.temporal, TemporalTransformer) and (record is not None or self.kernels == "plain"):
+            last, attention = self.temporal.forward_plain(spikes)
+            if record is not None:
+                record.time_attention = attention
             return last
-        result: Tensor = self.temporal(spikes, self.kernels)
+        result: Tensor = self.temporal(spikes)
         return result
 
     def parameter_count(self) -> int:

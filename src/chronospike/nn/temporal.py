@@ -14,22 +14,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from chronospike.nn.fused import Kernels
-
 
 class MeanOverSteps(nn.Module):
     """The mean spike rate per channel: the ablation "w/o Temporal Transformer"."""
 
-    def forward(self, spikes: Tensor, kernels: Kernels = "auto") -> Tensor:
-        del kernels
+    def forward(self, spikes: Tensor) -> Tensor:
         return spikes.mean(dim=0)
 
 
 class LastStep(nn.Module):
     """The last spike vector alone."""
 
-    def forward(self, spikes: Tensor, kernels: Kernels = "auto") -> Tensor:
-        del kernels
+    def forward(self, spikes: Tensor) -> Tensor:
         return spikes[-1]
 
 
@@ -40,8 +36,7 @@ class LSTMOverSteps(nn.Module):
         super().__init__()
         self.lstm = nn.LSTM(channels, channels)
 
-    def forward(self, spikes: Tensor, kernels: Kernels = "auto") -> Tensor:
-        del kernels
+    def forward(self, spikes: Tensor) -> Tensor:
         output: Tensor = self.lstm(spikes)[0]
         return output[-1]
 
@@ -99,21 +94,22 @@ class TemporalTransformer(nn.Module):
             return spikes
         return spikes + self.position_table(len(spikes)).unsqueeze(1)
 
-    def forward(self, spikes: Tensor, kernels: Kernels = "auto") -> Tensor:
-        if self.positions is None or kernels == "plain":
+    def forward(self, spikes: Tensor) -> Tensor:
+        if self.positions is None:
             return self.forward_plain(spikes)[0]
-        last = spikes[-1] + self.position_table(len(spikes))[-1]
+        x = self._placed(spikes)
+        last = x[-1]
         w_query, w_key, w_value = self.in_weight.chunk(3)
         b_query, _, b_value = self.in_bias.chunk(3)
         width = last.shape[-1] // self.heads
         query = F.linear(last, w_query, b_query).unflatten(-1, (self.heads, -1)) / math.sqrt(width)
         # The key bias adds the same to every step's logit, and the softmax does not see it.
         folded = torch.einsum("bhd,hdc->bhc", query, w_key.unflatten(0, (self.heads, -1)))
-        dropout = self.dropout if self.training else 0.0
-        pooled, total = pool_over_steps(spikes, self.position_table(len(spikes)), folded, dropout)
+        attention = self._drop(torch.einsum("tbc,bhc->tbh", x, folded).softmax(dim=0))
+        pooled = torch.einsum("tbh,tbc->bhc", attention, x)
         mixed = torch.einsum("bhc,hdc->bhd", pooled, w_value.unflatten(0, (self.heads, -1)))
         # Dropout leaves weights that no longer add up to one, so the value bias is weighted too.
-        mixed = mixed + total.unsqueeze(-1) * b_value.unflatten(0, (self.heads, -1))
+        mixed = mixed + attention.sum(dim=0).unsqueeze(-1) * b_value.unflatten(0, (self.heads, -1))
         return self._finish(last, mixed.flatten(-2))
 
     def forward_plain(self, spikes: Tensor) -> tuple[Tensor, Tensor]:
@@ -139,24 +135,6 @@ class TemporalTransformer(nn.Module):
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training)
-
-
-def pool_over_steps(spikes: Tensor, positions: Tensor, queries: Tensor, dropout: float = 0.0) -> tuple[Tensor, Tensor]:
-    """Rows x = spikes + positions, weighed by the softmax over the steps of x · q and added up.
-
-    Args:
-        spikes: `[T, B, C]`.
-        positions: `[T, C]`.
-        queries: `[B, H, C]`, one per node and head.
-        dropout: share of the weights set to zero, the rest scaled up.
-
-    Returns:
-        The sums `[B, H, C]`, and the sums of the weights themselves `[B, H]`, which dropout makes differ from one.
-    """
-    x = spikes + positions.unsqueeze(1)
-    attention = torch.einsum("tbc,bhc->tbh", x, queries).softmax(dim=0)
-    attention = F.dropout(attention, dropout)
-    return torch.einsum("tbh,tbc->bhc", attention, x), attention.sum(dim=0)
 
 
 def _rotate(x: Tensor, base: float = 10_000.0) -> Tensor:

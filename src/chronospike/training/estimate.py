@@ -25,14 +25,13 @@ from torch.utils._pytree import tree_leaves
 from chronospike.config import Settings
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.splits import make_split
-from chronospike.nn.losses import Objective
 from chronospike.nn.model import ChronoSpike, Record
 from chronospike.nn.rows import TreeRows
 from chronospike.sampling.batches import num_batches
 from chronospike.sampling.tree import widths
 from chronospike.training.inference import GPU_LANE, LANE
 from chronospike.training.inputs import RESIDENT_BYTES
-from chronospike.training.problem import batch_size, new_model
+from chronospike.training.problem import batch_size, new_model, objective
 
 _PROBES = (2, 3, 4)
 # The C library keeps freed blocks (see `keep_freed_memory`), and what it keeps does not fit the next request
@@ -194,8 +193,7 @@ def _learn(model: ChronoSpike, s: Settings, steps: int, roots: int) -> None:
         # The kernels of the losses keep two views of z, and no similarities.
         (logits.sum() + (z * torch.zeros(2, *z.shape)).sum()).backward()
         return
-    objective = Objective(s.label_smoothing, s.contrastive, s.view_dropout, s.temperature)
-    objective.losses(logits, z, torch.zeros(roots, dtype=torch.long))[0].backward()
+    objective(s).losses(logits, z, torch.zeros(roots, dtype=torch.long))[0].backward()
 
 
 @torch.no_grad()

@@ -110,7 +110,9 @@ def evaluate(
     model, problem, split = fitted.model, fitted.problem, fitted.split
     graph, settings = problem.graph, problem.settings
     began = time.perf_counter()
-    nodes = np.arange(graph.num_nodes) if graph.num_nodes <= _PREDICT_ALL else np.union1d(split.validation, split.test)
+    # Smoothing spreads what the model says of all nodes.
+    takes_all = smooth or graph.num_nodes <= _PREDICT_ALL
+    nodes = np.arange(graph.num_nodes) if takes_all else np.union1d(split.validation, split.test)
     probabilities = np.zeros((graph.num_nodes, graph.num_classes))
     probabilities[nodes] = infer(model, problem, nodes, on_nodes)[0].numpy()
     seconds = time.perf_counter() - began

@@ -12,6 +12,7 @@ from torch import Tensor
 from chronospike.config import Settings
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.splits import Split, make_split
+from chronospike.nn.losses import Objective
 from chronospike.nn.model import Architecture, ChronoSpike
 from chronospike.nn.rows import TreeRows
 from chronospike.rng import derive
@@ -40,6 +41,12 @@ def architecture(settings: Settings, inputs: int, classes: int) -> Architecture:
         positions=s.positions,
         max_steps=s.max_steps,
     )
+
+
+def objective(settings: Settings) -> Objective:
+    """The losses that the settings describe."""
+    s = settings
+    return Objective(s.label_smoothing, s.contrastive, s.view_dropout, s.temperature)
 
 
 def batch_size(settings: Settings, train: int) -> int:

@@ -17,11 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from chronospike.nn.losses import Objective
 from chronospike.nn.model import ChronoSpike
 from chronospike.nn.rows import TreeRows
 from chronospike.training.inference import product_precision
-from chronospike.training.problem import Problem
+from chronospike.training.problem import Problem, objective
 
 # Steps done without a graph first: kernels are compiled and the optimiser makes its moments, which cannot be captured.
 _WARM_UP = 2
@@ -51,9 +50,8 @@ class Part:
 
     def losses(self, logits: Tensor, z: Tensor, targets: Tensor, valid: Tensor | None = None) -> Tensor:
         """`[3]`: total, classification, contrastive; a mean over the rows that are `valid`, or all."""
-        s = self.problem.settings
-        objective = Objective(s.label_smoothing, s.contrastive, s.view_dropout, s.temperature)
-        return objective.losses(logits.float(), z.float(), targets, self.class_weights, valid, self.model.kernels)
+        wanted = objective(self.problem.settings)
+        return wanted.losses(logits.float(), z.float(), targets, self.class_weights, valid, self.model.kernels)
 
     def clip(self) -> Tensor:
         """Clip the gradient; returns the norm it had."""

@@ -127,7 +127,7 @@ def test_a_device_without_the_room_is_found_out_once(monkeypatch: pytest.MonkeyP
     if is_dense:
         x = TreeRows(torch.zeros(3, sum(sizes), 5, device=DEVICE), sizes)
     weights = _aggregator(5, 6, 2).attention_weights()
-    monkeypatch.setattr(attention, "_known", {})
+    attention._try.cache_clear()
     assert attention.fits(x, weights, False)
     calls: list[int] = []
 
@@ -135,7 +135,7 @@ def test_a_device_without_the_room_is_found_out_once(monkeypatch: pytest.MonkeyP
         calls.append(1)
         raise OutOfResources(300_000, 100_000, "shared memory")
 
-    monkeypatch.setattr(attention, "_known", {})
+    attention._try.cache_clear()
     monkeypatch.setattr(attention, "attend", full)
     assert not attention.fits(x, weights, False)
     assert not attention.fits(x, weights, False)

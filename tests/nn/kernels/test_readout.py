@@ -115,7 +115,7 @@ def test_no_nodes_give_no_rows() -> None:
 def test_what_the_kernels_cannot_do_is_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     shape = (2, 3, 8, 2, 8, 3)
     temporal, _, classifier = _layers(shape)
-    monkeypatch.setattr(kernels, "_known", {})
+    kernels._try.cache_clear()
     assert kernels.fits(temporal, classifier, _spikes(shape), False)
     assert not kernels.fits(temporal, classifier, torch.zeros(1 << 12, 1, 8, device=DEVICE), False)
     rotary = TemporalTransformer(8, 2, 8, positions="rotary")
@@ -125,6 +125,6 @@ def test_what_the_kernels_cannot_do_is_left_to_torch(monkeypatch: pytest.MonkeyP
     def full(*_: Any) -> None:
         raise OutOfResources(300_000, 100_000, "shared memory")
 
-    monkeypatch.setattr(kernels, "_known", {})
+    kernels._try.cache_clear()
     monkeypatch.setattr(kernels, "read", full)
     assert not kernels.fits(temporal, classifier, _spikes(shape), False)

@@ -17,6 +17,7 @@ Import this module only where Triton is installed. With TRITON_INTERPRET=1 it ru
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -29,7 +30,7 @@ from chronospike.nn.fused import AttentionWeights
 from chronospike.nn.kernels import attention_kernels as kernels
 from chronospike.nn.kernels.sums import add_up
 from chronospike.nn.rows import TreeRows
-from chronospike.triton_common import on, single, tried
+from chronospike.triton_common import on, padded, single, tried
 
 # Rows a program takes at a time, and its warps, for each kernel.
 _FORWARD, _LOGITS, _SUMS, _INPUTS = (64, 8), (64, 4), (64, 8), (128, 4)
@@ -70,10 +71,9 @@ class _Launch:
         heads = triton.next_power_of_2(self.heads)
         # A product takes at least sixteen columns.
         part = max(triton.next_power_of_2(self.part), 16 // heads)
-        width = max(16, triton.next_power_of_2(self.rows.width))
         return {
             "WIDTH": self.rows.width, "PART": self.part, "HEADS": self.heads, "FANOUT": fanout, "HALF": self.half,
-            "BM": size[0], "BD": width, "HP": heads, "PP": part, "num_warps": size[1],
+            "BM": size[0], "BD": padded(self.rows.width), "HP": heads, "PP": part, "num_warps": size[1],
         }  # fmt: skip
 
     @property
@@ -210,7 +210,6 @@ def attend(x: TreeRows, weights: AttentionWeights, half: bool) -> Tensor:
 
 
 _Kind = tuple[torch.device, torch.dtype, bool, int, int, int, tuple[int, ...], bool]
-_known: dict[_Kind, bool] = {}
 
 
 def fits(x: TreeRows, weights: AttentionWeights, half: bool) -> bool:
@@ -218,11 +217,10 @@ def fits(x: TreeRows, weights: AttentionWeights, half: bool) -> bool:
     w = weights
     fanouts = tuple(following // size for size, following in pairwise(x.sizes) if size)
     kind = (x.values.device, x.values.dtype, x.nodes is None, x.width, w.channels, w.heads, fanouts, half)
-    if kind not in _known:
-        _known[kind] = _try(kind)
-    return _known[kind]
+    return _try(kind)
 
 
+@cache
 def _try(kind: _Kind) -> bool:
     """Forward and backward on a batch for which Triton compiles what a real one needs: 1 and multiples of 16 differ."""
     device, dtype, is_dense, width, channels, heads, fanouts, half = kind

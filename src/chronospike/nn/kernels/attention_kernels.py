@@ -13,8 +13,7 @@ import triton.language as tl
 
 from chronospike.triton_common import product
 
-# Triton compiles a kernel anew for numbers that are one or multiples of sixteen. These do not gain by it, and the trial
-# of `fits` and the batches that follow then share what was compiled.
+# Not specialised: see `chronospike.triton_common`.
 _NUMBERS = ["n", "rows", "columns", "targets", "own_start", "near_start", "count", "save", "shares", "first_share"]
 # Triton's interpreter multiplies no matrices of bfloat16.
 _INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")

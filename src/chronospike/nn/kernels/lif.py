@@ -21,7 +21,7 @@ from chronospike.nn.dropout import limit, new_key, scale
 from chronospike.nn.kernels.sums import add_up
 from chronospike.triton_common import derive, on, tried
 
-# Numbers that Triton need not compile a kernel anew for; the size of a step decides how loads are put together.
+# Not specialised (see `chronospike.triton_common`); the size of a step is, for it decides how loads are put together.
 _NUMBERS = ["steps", "drop"]
 _BLOCK = 512
 # Neurons a program of the backward pass follows: several rows, whose parameter gradients it adds up.

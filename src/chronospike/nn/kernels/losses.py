@@ -21,8 +21,7 @@ from chronospike.nn.kernels.lif import kept
 from chronospike.nn.losses import Objective
 from chronospike.triton_common import on, padded, product, single, tried
 
-# Triton compiles a kernel anew for numbers that are one or multiples of sixteen. These do not gain by it, and the trial
-# of `fits` and the batches that follow then share what was compiled.
+# Not specialised: see `chronospike.triton_common`.
 _NUMBERS = ["nodes", "count", "drop"]
 # Rows of a program, and rows it compares them with at a time.
 _ROWS, _OTHERS = 16, 64

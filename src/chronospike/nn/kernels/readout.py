@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -154,7 +155,6 @@ def _weights(temporal: TemporalTransformer, readout: nn.Sequential, classifier: 
 
 
 _Kind = tuple[torch.device, int, int, int, int, int, bool]
-_known: dict[_Kind, bool] = {}
 
 
 def fits(temporal: TemporalTransformer, classifier: nn.Linear, spikes: Tensor, half: bool) -> bool:
@@ -165,11 +165,10 @@ def fits(temporal: TemporalTransformer, classifier: nn.Linear, spikes: Tensor, h
     if temporal.positions is None or max(channels, wide, classes) > _WIDEST or padded > _MOST_VALUES:
         return False
     kind = (spikes.device, triton.next_power_of_2(steps), channels, temporal.heads, wide, classes, half)
-    if kind not in _known:
-        _known[kind] = _try(kind)
-    return _known[kind]
+    return _try(kind)
 
 
+@cache
 def _try(kind: _Kind) -> bool:
     device, steps, channels, heads, wide, classes, half = kind
     with torch.enable_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):

@@ -18,8 +18,7 @@ import triton.language as tl
 from chronospike.nn.kernels.lif import kept
 from chronospike.triton_common import product
 
-# Triton compiles a kernel anew for numbers that are one or multiples of sixteen. These do not gain by it, and the trial
-# of `fits` and the batches that follow then share what was compiled.
+# Not specialised: see `chronospike.triton_common`.
 _NUMBERS = ["nodes", "steps", "programs", "size", "drop"]
 
 
