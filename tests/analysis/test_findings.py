@@ -111,6 +111,6 @@ def test_warnings_come_first(metrics: dict[str, Any]) -> None:
 
 
 def test_a_second_fit_is_told() -> None:
-    words = "trained again with the validation nodes"
+    words = "trained again on the training and validation nodes"
     assert _levels(_found(_scores(0.5, 0.5, refit={"nodes": 12})), words) == ["note"]
     assert not _levels(_found(_scores(0.5, 0.5)), words)

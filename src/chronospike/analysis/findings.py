@@ -89,8 +89,8 @@ def _parts(metrics: Metrics) -> list[Finding]:
     found = [Finding("good", f"{listing(told)}.")] if told else []
     if metrics.refit is not None:
         text = (
-            "The model was then trained again with the validation nodes, for as many epochs. The validation scores are "
-            "those before."
+            "After the best epoch was chosen, the model was trained again on the training and validation nodes for as "
+            "many epochs. The validation scores are from before that."
         )
         found.append(Finding("note", text))
     return found
