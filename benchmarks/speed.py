@@ -3,7 +3,7 @@
     python benchmarks/speed.py                      # on a GPU: DBLP-, Tmall- and Patent-sized graphs; else the CPU
     python benchmarks/speed.py --parts cpu scaling  # some parts only
 
-    check    a batch on the fast and on the plain path: largest differences, and spikes that flip at the threshold
+    check    a batch on the fast path against the plain one: largest differences, and spikes that flip at the threshold
     dblp     seconds per epoch at 80 %, preset paper, fast and plain; stage by stage beside the floor
     tmall, patent   the same sizes as the benchmark's graphs, fast path only
     neurons  the neurons' kernel at [27, 6144, 128] against the eager loop, and its share of the copy bandwidth
@@ -23,8 +23,9 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,14 +35,16 @@ from chronospike.bench.measure import bench, random_features, time_epochs
 from chronospike.config import Settings, make_settings, read_preset
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.lookalike import Sizes, like, lookalike
+from chronospike.nn.fused import Kernels
 from chronospike.nn.lif import AdaptiveLIF, lif_sequence
-from chronospike.nn.model import Record
+from chronospike.nn.model import ChronoSpike, Record
+from chronospike.nn.rows import TreeRows
 from chronospike.sampling.batches import batches
 from chronospike.training import inputs
 from chronospike.training.device import choose_device, keep_freed_memory
 from chronospike.training.inference import product_precision
 from chronospike.training.loop import Trainer
-from chronospike.training.problem import make_problem, new_model
+from chronospike.training.problem import Problem, make_problem, new_model
 
 MERGE = {"dblp": 1, "tmall": 10, "patent": 2}
 GPU_PARTS = ("check", "dblp", "tmall", "patent", "neurons", "host", "kernels")
@@ -59,35 +62,49 @@ def trainer(graph: DynamicGraph, s: Settings, device: torch.device) -> Trainer:
 
 
 def check(device: torch.device) -> dict[str, Any]:
-    """The same weights and the same trees through both paths."""
-    graph = like("dblp")
-    s = settings(dropout=0.0)
-    held = trainer(graph, s, device)
-    model, problem = held.model.eval(), held.problem
-    rows = problem.rows(problem.split.train[:1024], 0)
-    records, results = {}, {}
-    for kernels in ("auto", "plain"):
-        model.kernels = kernels
-        records[kernels] = Record()
-        model.zero_grad()
-        with product_precision(problem):
-            logits, _ = model(rows, records[kernels])
-            logits.square().mean().backward()
-        results[kernels] = [logits.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
-    pairs = list(zip(records["auto"].spikes, records["plain"].spikes, strict=True))
-    flips = sum(int((one != other).sum()) for one, other in pairs)
-    spikes = sum(one.numel() for one, _ in pairs)
-    worst = max(
-        float((one - other).norm() / other.norm().clamp_min(1e-12))
-        for one, other in zip(results["auto"][1:], results["plain"][1:], strict=True)
-    )
-    logits = float((results["auto"][0] - results["plain"][0]).abs().max())
-    print(
-        f"check: {flips} of {spikes:,} spikes flip ({flips / spikes:.1e}), logits differ by {logits:.1e} at most, ",
-        end="",
-    )
-    print(f"gradients by {worst:.1e} of their norm")
-    return {"flips": flips, "spikes": spikes, "logits": logits, "gradients": worst}
+    """The same weights and the same trees through both paths and, on a GPU, in both precisions.
+
+    All are compared with the plain path in single precision: what half precision changes on the plain path too is not
+    the kernels' doing.
+    """
+    held = trainer(like("dblp"), settings(dropout=0.0), device)
+    model, rows = held.model.eval(), held.problem.rows(held.problem.split.train[:1024], 0)
+    reference = _pass(model, rows, replace(held.problem, half=False), "plain")
+    found: dict[str, Any] = {}
+    ways: list[tuple[str, Kernels, bool]]
+    ways = [("fast", "auto", False), ("fast, half", "auto", True), ("plain, half", "plain", True)]
+    for name, kernels, half in ways:
+        if half and device.type != "cuda":
+            continue
+        other = _pass(model, rows, replace(held.problem, half=half), kernels)
+        flips = sum(int((a != b).sum()) for a, b in zip(other.spikes, reference.spikes, strict=True))
+        spikes = sum(layer.numel() for layer in reference.spikes)
+        logits = float((other.logits - reference.logits).abs().max())
+        pairs = zip(other.gradients, reference.gradients, strict=True)
+        gradients = max(float((a - b).norm() / b.norm().clamp_min(1e-12)) for a, b in pairs)
+        print(
+            f"check, {name}: {flips} of {spikes:,} spikes flip ({flips / spikes:.1e}), logits differ by {logits:.1e} "
+            f"at most, gradients by {gradients:.1e} of their norm"
+        )
+        found[name] = {"flips": flips, "spikes": spikes, "logits": logits, "gradients": gradients}
+    return found
+
+
+class _Pass(NamedTuple):
+    spikes: list[torch.Tensor]
+    logits: torch.Tensor
+    gradients: list[torch.Tensor]
+
+
+def _pass(model: ChronoSpike, rows: TreeRows, problem: Problem, kernels: Kernels) -> _Pass:
+    """A batch forward and backward."""
+    model.kernels, record = kernels, Record()
+    model.zero_grad()
+    with product_precision(problem):
+        logits, _ = model(rows, record)
+        logits.square().mean().backward()
+    gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    return _Pass(record.spikes, logits.detach(), gradients)
 
 
 def sized(name: str, device: torch.device) -> dict[str, Any]:

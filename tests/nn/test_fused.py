@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from chronospike.nn import fused
 from chronospike.nn.aggregate import AttentiveAggregator
 from chronospike.nn.fused import fused_attention
 from chronospike.nn.model import Architecture, ChronoSpike, Record
@@ -68,10 +67,3 @@ def test_on_the_cpu_single_precision_is_fused_and_double_is_not() -> None:
     assert fused_attention(rows, aggregator.attention_weights()) is not None
     double = TreeRows(rows.values.double(), rows.sizes, rows.nodes, rows.blocks)
     assert fused_attention(double, aggregator.double().attention_weights()) is None
-
-
-def test_too_wide_for_a_gpu_kernel_is_left_to_the_plain_operations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused, "_WIDEST", 3)
-    rows = _rows(2, 2, (2,), 4)
-    weights = AttentiveAggregator(4, 8, 2).to(DEVICE).attention_weights()
-    assert (fused_attention(rows, weights) is None) == (DEVICE == "cuda")

@@ -64,8 +64,7 @@ def test_read_only_arrays_raise_no_warning() -> None:
 @run(max_examples=30, deadline=None)
 def test_the_gpu_returns_the_same_bits(case: tuple[list[Edge], int, int], options: dict[str, Any]) -> None:
     graph = graph_of(*case)
-    on_gpu = HybridSampler(graph, **options, device="cuda")
-    assert on_gpu.backend == "torch"
+    on_gpu = HybridSampler(graph, **options, device="cuda", backend="torch")
     tree = on_gpu.sample(range(graph.num_nodes))
     assert tree.nodes.device.type == "cuda"
     assert tree.nodes.cpu().equal(HybridSampler(graph, **options).sample(range(graph.num_nodes)).nodes)

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 Kernels = Literal["auto", "plain", "shapes"]
 """Fused where there is a kernel, never, or only the memory that the GPU's would take (`nn/shapes.py`)."""
 
-# Rows that no GPU's registers would hold need not be tried.
-_WIDEST = 512
-
 
 @dataclass(frozen=True)
 class AttentionWeights:
@@ -57,7 +54,7 @@ def fused_attention(x: TreeRows, weights: AttentionWeights) -> Tensor | None:
         from chronospike.nn.kernels import attention as on_gpu
 
         half = takes_half()
-        if x.width <= _WIDEST and on_gpu.fits(x, weights, half):
+        if on_gpu.fits(x, weights, half):
             return on_gpu.attend(x, weights, half)
         return None
     if x.values.device.type == "cpu":

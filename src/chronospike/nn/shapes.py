@@ -5,39 +5,46 @@ Each makes the tensors of its namesake in `nn/kernels/`, in the same order and w
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from chronospike.nn.fused import AttentionWeights
+from chronospike.nn.fused import AttentionWeights, takes_half
 from chronospike.nn.rows import TreeRows
 
 
 class _Attend(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: TreeRows, heads: int, saves: bool, values: Tensor, *weights: Tensor) -> Tensor:
-        logits = torch.zeros(rows.steps, sum(rows.sizes) if saves else 0, heads)
-        normaliser = torch.zeros(rows.steps, rows.targets if saves else 0, heads)
-        ctx.save_for_backward(logits, normaliser, values, *weights)
-        ctx.size = (rows.steps, sum(rows.sizes), rows.width)
-        return torch.zeros(rows.steps, rows.targets, len(weights[0]))
+    def forward(ctx: Any, rows: TreeRows, saves: bool, values: Tensor, *weights: Tensor) -> Tensor:
+        dtype, channels = torch.float16 if takes_half() else torch.float32, len(weights[0])
+        out = torch.zeros(rows.steps, rows.targets, channels)
+        projected = []
+        for own, near in pairwise(rows.sizes):
+            hop = [torch.zeros(rows.steps * n, channels, dtype=dtype) for n in (own, near)]
+            projected += hop if saves else []
+        ctx.save_for_backward(values, *weights, *projected)
+        ctx.size, ctx.weights = (rows.steps, sum(rows.sizes), rows.width), len(weights)
+        return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        logits, normaliser, _, *weights = ctx.saved_tensors
-        working = [torch.zeros_like(like) for like in (logits, logits, normaliser)]
+        saved = ctx.saved_tensors[1:]
+        weights, projected = saved[: ctx.weights], saved[ctx.weights :]
+        values = torch.zeros(ctx.size) if ctx.needs_input_grad[2] else None
+        for own, near in zip(projected[::2], projected[1::2], strict=True):
+            hop = [torch.zeros_like(own), torch.zeros_like(near)]
+            del hop
         gradients = [torch.zeros_like(weight) for weight in weights]
-        values = torch.zeros(ctx.size) if ctx.needs_input_grad[3] else None
-        del working
-        return None, None, None, values, *gradients
+        return None, None, values, *gradients
 
 
 def attend(x: TreeRows, weights: AttentionWeights) -> Tensor:
     """Zeros in the shape of `aggregate_tree`."""
     w = weights
     result: Tensor = _Attend.apply(  # type: ignore[no-untyped-call]
-        x, w.heads, torch.is_grad_enabled(), x.values,
+        x, torch.is_grad_enabled(), x.values,
         w.self_weight, w.self_bias, w.neighbour_weight, w.neighbour_bias, w.attend_self, w.attend_neighbour,
     )  # fmt: skip
     return result

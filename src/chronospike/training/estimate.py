@@ -119,10 +119,13 @@ def gpu_activation_bytes(model: ChronoSpike, settings: Settings, steps: int, bat
     if settings.kernels == "plain":
         return activation_bytes(model, settings, steps, batch, GPU_LANE)
     before, model.kernels = model.kernels, "shapes"
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest" if settings.precision == "single" else "high")
     try:
         return activation_bytes(model, settings, steps, batch, GPU_LANE)
     finally:
         model.kernels = before
+        torch.set_float32_matmul_precision(precision)
 
 
 def live_trace(work: Callable[[], object]) -> list[int]:

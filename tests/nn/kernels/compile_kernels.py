@@ -19,8 +19,8 @@ WHOLE = {
 HALVES = dict.fromkeys(("x", "host", "hot"), "*fp16")
 NUMBERS = dict.fromkeys(("scale", "slope", "u_reset", "rate", "eps", "smoothing", "share"), "fp32")
 COUNTS = {
-    "n", "rows", "columns", "targets", "own_start", "near_start", "count", "save", "hot_count",
-    "programs", "shares", "first_share", "steps", "size", "drop", "tree_columns", "roots", "first", "following", "base",
+    "n", "rows", "columns", "targets", "start", "count", "first_part", "adds", "per_scale", "hot_count",
+    "programs", "shares", "steps", "size", "drop", "tree_columns", "roots", "first", "following", "base",
 }  # fmt: skip
 
 
@@ -35,17 +35,27 @@ def compile_one(kernel: Any, constants: dict[str, Any], warps: int = 4, stages: 
     print(kernel.__name__, made.metadata.shared, flush=True)
 
 
+def compile_attention(source: dict[str, Any], heads: dict[str, int]) -> None:
+    """As they are for the features, which are gathered, and for spikes, which are not."""
+    halves = dict.fromkeys(("own", "near", "own_grad", "near_grad", "grad", "out"), "*fp16")
+    halves["x"] = "*fp16" if source["GATHER"] else "*fp32"
+    stages, channels = 5 if source["GATHER"] else 3, heads["PART"] * heads["HEADS"]
+    features = {"WIDTH": 128, "BD": 128}
+    dense = {"CHANNELS": channels, "BC": channels, "BM": 64, **features}
+    compile_one(attention_kernels.project_kernel, {**source, **dense}, 4, stages, **halves)
+    hop = {**heads, "FANOUT": 5}
+    compile_one(attention_kernels.mix_kernel, {**hop, "BM": 8}, 4, 1, **{**halves, "out": "*fp32"})
+    compile_one(attention_kernels.mix_back_kernel, {**hop, "HALF": True, "BM": 32}, channels // 8, 1, **halves)
+    sums = {**source, **heads, **features, "BM": 32, "BD": 8192 // channels}
+    compile_one(attention_kernels.weights_kernel, sums, 8, stages, **halves)
+    inputs = {**heads, **features, "HALF": True, "GROUPS": 1, "BM": 64}
+    compile_one(attention_kernels.inputs_kernel, inputs, 4, 1, **halves)
+
+
 def main() -> None:
-    attention = {"WIDTH": 128, "PART": 32, "HEADS": 4, "FANOUT": 5, "HALF": True, "BD": 128, "HP": 4, "PP": 32}
-    gathered = {**attention, "GATHER": True, "BM": 64}
-    halves = {"w_self": "*fp16", "w_near": "*fp16"}
-    compile_one(attention_kernels.forward_kernel, gathered, 4, 3, **halves)
-    compile_one(attention_kernels.logits_kernel, gathered, 4, 3, **halves)
-    compile_one(attention_kernels.finish_kernel, {"WIDTH": 128, "PART": 32, "HEADS": 4, "BD": 128, "PP": 32})
-    for is_own in (True, False):
-        compile_one(attention_kernels.sums_kernel, {**gathered, "OWN": is_own, "HE": 16}, 8)
-        dense = {**attention, "PART": 16, "PP": 16, "BM": 32, "OWN": is_own, "ADD": is_own}
-        compile_one(attention_kernels.inputs_kernel, dense)
+    for gathers, part in ((True, 32), (False, 16)):
+        compile_attention({"GATHER": gathers, "HALF": True}, {"PART": part, "HEADS": 4, "HP": 4, "PP": part})
+    compile_one(attention_kernels.finish_kernel, {"PART": 32, "HEADS": 4, "BC": 128})
     neurons = {"CHANNELS": 128, "DROPOUT": True}
     compile_one(lif._forward_kernel, {**neurons, "KEEP": True, "BLOCK": 512})
     for mode in lif._MODES.values():

@@ -25,6 +25,8 @@ SHAPES = [
     (4, 11, (5, 2), 24, 32, 4),
     (2, 2, (2, 2, 3), 7, 12, 3),
     (1, 40, (1, 1), 17, 20, 1),
+    # Several blocks of features and groups of heads.
+    (2, 3, (3,), 150, 264, 3),
 ]
 
 
@@ -38,7 +40,7 @@ def _sizes(roots: int, fanouts: tuple[int, ...]) -> tuple[int, ...]:
 def _aggregator(inputs: int, channels: int, heads: int) -> AttentiveAggregator:
     aggregator = AttentiveAggregator(inputs, channels, heads)
     for parameter in aggregator.parameters():
-        torch.nn.init.normal_(parameter, std=0.5)
+        torch.nn.init.normal_(parameter, std=0.5 * min(1.0, (32 / inputs) ** 0.5))
     return aggregator.to(DEVICE)
 
 
@@ -81,8 +83,8 @@ def test_dense_rows_equal_the_plain_form_in_values_and_gradients(shape: Any, see
 
 
 def test_programs_that_take_several_blocks_add_them_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "_PROGRAMS", 4)
-    monkeypatch.setattr(attention, "_RESIDENT", 2)
+    for name in ("_PROJECT", "_MIX_BACK", "_WEIGHTS"):
+        monkeypatch.setattr(attention, name, getattr(attention, name)._replace(programs=2))
     torch.manual_seed(8)
     sizes = _sizes(50, (2, 1))
     values = torch.randn(3, sum(sizes), 5, device=DEVICE, requires_grad=True)

@@ -1,25 +1,29 @@
-"""Neighbour attention on a GPU: gather, project, attend and aggregate in one kernel, forward and backward.
+"""Neighbour attention on a GPU, forward and backward.
 
-The meaning is that of `chronospike.nn.aggregate.AttentiveAggregator`. A program takes a block of targets, reads each
-neighbour once from the table of features (or from the spikes of the layer below) and keeps a running softmax and the
-weighted sum of all heads in registers. Unlike elsewhere the neighbours are projected before they are added up: on
-tensor cores that costs less than reading each neighbour once per head. Neither the neighbours nor their projections
-are written to memory.
+The meaning is that of `chronospike.nn.aggregate.AttentiveAggregator`. Hop by hop, targets and neighbours are gathered
+from the table of features (or read from the spikes of the layer below) and projected in one kernel; a second one keeps
+a running softmax and the weighted sum of a neighbourhood in registers. What passes between the two are the projections,
+in half precision where that is allowed: they are all that the backward pass needs. The neighbours themselves are never
+written to memory.
 
-The backward pass gathers again. First, per neighbour and head, what the loss gains by its weight; then every row's
-gradient after the projection is known, and the weights' gradients are products over all rows, added up by a fixed
-number of programs, each over its own blocks, and then over the programs, so that two runs agree to the bit. Gradients
-of the inputs, where there are any, have one writer each.
+Unlike elsewhere the neighbours are projected before they are added up: on tensor cores that costs less than handling
+each of them once per head. Kernels that do both at once, and write not even the projections, were slower: with a
+neighbour, its projection and the sums at hand a program fills the registers, and too few of them run at a time.
+
+The backward pass makes the gradients of the projections from the projections, and then the weights' gradients, products
+with the rows, which are gathered again. Those are summed by a fixed number of programs, each over its own blocks, and
+then over the programs, so that two runs agree to the bit. Gradients of the inputs, where there are any, have one writer
+each. Gradients may be of any size: in half precision they are multiplied by a power of two, one for each block.
 
 Import this module only where Triton is installed. With TRITON_INTERPRET=1 it runs on the CPU, for tests.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 from functools import cache
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -32,15 +36,35 @@ from chronospike.nn.kernels.sums import add_up
 from chronospike.nn.rows import TreeRows
 from chronospike.triton_common import on, padded, single, tried
 
-# Rows a program takes at a time, and its warps, for each kernel.
-_FORWARD, _LOGITS, _SUMS, _INPUTS = (64, 8), (64, 4), (64, 8), (128, 4)
-# Programs of the first two, which go through the blocks in turns and so read the weights once each.
-_RESIDENT = 264
-# Programs among which the sums over all rows are shared out.
-_PROGRAMS = 264
+
+class _Shape(NamedTuple):
+    """How a kernel's work is cut up: rows that a program takes at a time, its warps, how many programs go through all
+    blocks in turns (0: each takes one), and how many blocks ahead they read."""
+
+    rows: int
+    warps: int
+    programs: int
+    stages: int
 
 
-_Span = tuple[int, int, int, int]
+# All found by trying on an H200. In the backward pass a block of targets has one scale: two kernels take the same.
+_BLOCK = 32
+_PROJECT = _Shape(64, 4, 264, 5)
+_MIX = _Shape(8, 4, 0, 1)
+_MIX_BACK = _Shape(_BLOCK, 16, 132, 1)
+_WEIGHTS = _Shape(_BLOCK, 8, 264, 5)
+_INPUTS = _Shape(64, 4, 0, 1)
+# Channels and features that a program takes at a time, and sums for the weights' gradients that it keeps.
+_CHANNELS, _WIDTH, _SUMS = 128, 128, 64 * 128
+
+
+class _Span(NamedTuple):
+    """A hop that is not empty: where its targets begin, how many, where their neighbours begin, how many of each."""
+
+    own_start: int
+    n: int
+    near_start: int
+    fanout: int
 
 
 class _Launch:
@@ -50,10 +74,10 @@ class _Launch:
         self.rows, self.heads, self.part, self.half = rows, heads, part, half
         sizes = rows.sizes
         spans = zip(rows.spans(), sizes, sizes[1:], strict=False)
-        # (first target, targets, first neighbour, fan-out) of each hop that is not empty.
-        self.spans = [(*span, following // size) for span, size, following in spans if size and rows.steps]
-        if rows.steps * sum(sizes) >= 2**31:
-            raise InputError(f"{rows.steps} steps of {sum(sizes)} rows are too many for one batch: lower batch_size")
+        self.spans = [_Span(*span, following // size) for span, size, following in spans if size and rows.steps]
+        self.columns, self.width, self.channels = sum(sizes), rows.width, heads * part
+        if rows.steps * self.columns >= 2**31:
+            raise InputError(f"{rows.steps} steps of {self.columns} rows are too many for one batch: lower batch_size")
         values = rows.values.detach()
         # Where there is nothing to gather the last two are never read.
         self.source = (
@@ -61,140 +85,173 @@ class _Launch:
             values if rows.nodes is None else rows.nodes,
             values if rows.blocks is None else rows.blocks,
         )
+        self.gathers = {"GATHER": rows.nodes is not None, "HALF": half}
+        self.factors = torch.float16 if half else torch.float32
 
-    def place(self, span: _Span, rows_per_target: int = 1) -> tuple[int, ...]:
-        """n, rows, columns, targets, own_start, near_start."""
-        own, n, near, _ = span
-        return n, self.rows.steps * n * rows_per_target, sum(self.rows.sizes), self.rows.targets, own, near
+    def side(self, span: _Span, is_own: bool) -> tuple[int, int, int, int]:
+        """n, rows, columns, start: of a hop's targets or of their neighbours."""
+        n, start = (span.n, span.own_start) if is_own else (span.n * span.fanout, span.near_start)
+        return n, self.rows.steps * n, self.columns, start
 
-    def constants(self, fanout: int, size: tuple[int, int]) -> dict[str, Any]:
+    def targets(self, span: _Span) -> tuple[int, int, int, int]:
+        """n, rows, targets, start: of a hop's targets among all that have neighbours."""
+        return span.n, self.rows.steps * span.n, self.rows.targets, span.own_start
+
+    def heads_of(self) -> tuple[int, int]:
+        """How many heads a program takes, and the channels of each, padded. A product takes sixteen columns."""
         heads = triton.next_power_of_2(self.heads)
-        # A product takes at least sixteen columns.
         part = max(triton.next_power_of_2(self.part), 16 // heads)
-        return {
-            "WIDTH": self.rows.width, "PART": self.part, "HEADS": self.heads, "FANOUT": fanout, "HALF": self.half,
-            "BM": size[0], "BD": padded(self.rows.width), "HP": heads, "PP": part, "num_warps": size[1],
-        }  # fmt: skip
+        return max(1, min(heads, _CHANNELS // part)), part
 
-    @property
-    def gather(self) -> dict[str, bool]:
-        return {"GATHER": self.rows.nodes is not None}
+    def groups(self) -> int:
+        """Among how many programs the heads of a block are shared out."""
+        return int(triton.cdiv(self.heads, self.heads_of()[0]))
 
-    @property
-    def count(self) -> int:
-        return self.rows.values.shape[1]
+    def options(self, shape: _Shape) -> dict[str, int]:
+        # What is to be looked up first takes two stages; in single precision blocks take twice the room.
+        stages = (shape.stages if self.rows.nodes is not None else min(3, shape.stages)) if self.half else 1
+        return {"BM": shape.rows, "num_warps": shape.warps, "num_stages": stages}
+
+    def by_head(self, shape: _Shape) -> dict[str, int]:
+        heads, part = self.heads_of()
+        return {"PART": self.part, "HEADS": self.heads, "HP": heads, "PP": part, **self.options(shape)}
+
+    def features(self, most: int = _WIDTH) -> dict[str, int]:
+        return {"WIDTH": self.width, "BD": min(most, padded(self.width))}
+
+    def mix_back(self) -> _Shape:
+        """As many threads as hold eight channels each, and as many programs as run at a time."""
+        warps = max(1, min(_MIX_BACK.warps, _BLOCK * math.prod(self.heads_of()) // 256))
+        return _MIX_BACK._replace(warps=warps, programs=_MIX_BACK.programs * (_MIX_BACK.warps // warps))
+
+    def empty(self, rows: int) -> Tensor:
+        return torch.empty(rows, self.channels, dtype=self.factors, device=self.rows.values.device)
+
+
+def _programs(shape: _Shape, rows: int) -> int:
+    blocks = int(triton.cdiv(rows, shape.rows))
+    return min(shape.programs, blocks) if shape.programs else blocks
+
+
+def _project(launch: _Launch, span: _Span, is_own: bool, weight: Tensor) -> Tensor:
+    """`[rows, C]`: the projections of a hop's targets or of their neighbours, without the bias."""
+    place = launch.side(span, is_own)
+    out = launch.empty(place[1])
+    columns = min(_CHANNELS, padded(launch.channels))
+    kernels.project_kernel[(_programs(_PROJECT, place[1]), triton.cdiv(launch.channels, columns))](
+        *launch.source, weight, out, *place, launch.rows.values.shape[1],
+        CHANNELS=launch.channels, BC=columns, **launch.features(), **launch.gathers, **launch.options(_PROJECT),
+    )  # fmt: skip
+    return out
 
 
 class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, launch: _Launch, slope: float, save: bool, values: Tensor, *weights: Tensor) -> Tensor:
-        w_self, b_self, w_near, b_near, a_self, a_near = (weight.detach().contiguous() for weight in weights)
-        rows, heads = launch.rows, launch.heads
-        out = single(values, rows.steps, rows.targets, heads * launch.part)
-        logits = single(values, rows.steps, sum(rows.sizes) if save else 0, heads)
-        normaliser = single(values, rows.steps, rows.targets if save else 0, heads)
-        own_half, near_half = (weight.half() if launch.half else weight for weight in (w_self, w_near))
+        w_self, b_self, w_near, b_near, a_self, a_near = weights = tuple(w.detach().contiguous() for w in weights)
+        out = single(values, launch.rows.steps, launch.rows.targets, launch.channels)
+        projected = []
         with on(values.device):
             for span in launch.spans:
-                place = launch.place(span)
-                kernels.forward_kernel[(min(_RESIDENT, triton.cdiv(place[1], _FORWARD[0])),)](
-                    *launch.source, own_half, b_self, near_half, b_near, a_self, a_near, out, logits, normaliser,
-                    *place, launch.count, int(save), slope, **launch.constants(span[3], _FORWARD), **launch.gather,
+                own, near = _project(launch, span, True, w_self), _project(launch, span, False, w_near)
+                place = launch.targets(span)
+                kernels.mix_kernel[(_programs(_MIX, place[1]), launch.groups())](
+                    own, near, b_self, b_near, a_self, a_near, out, *place, slope,
+                    FANOUT=span.fanout, **launch.by_head(_MIX),
                 )  # fmt: skip
-        ctx.save_for_backward(values, w_self, b_self, w_near, b_near, a_self, a_near, near_half, logits, normaliser)
+                if save:
+                    projected += [own, near]
+        ctx.save_for_backward(values, *weights, *projected)
         ctx.launch, ctx.slope = launch, slope
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        values, w_self, b_self, w_near, b_near, a_self, a_near, near_half, logits, normaliser = ctx.saved_tensors
-        launch = ctx.launch
-        grad_out = grads[0].contiguous()
-        attention, near_change, own_change = (torch.empty_like(like) for like in (logits, logits, normaliser))
-        with on(values.device):
-            for span in launch.spans:
-                place = launch.place(span)
-                kernels.logits_kernel[(min(_RESIDENT, triton.cdiv(place[1], _LOGITS[0])),)](
-                    *launch.source, near_half, logits, normaliser, grad_out, attention, near_change, own_change,
-                    *place, launch.count, ctx.slope, **launch.constants(span[3], _LOGITS), **launch.gather,
-                )  # fmt: skip
-        own = _Side(True, w_self, a_self, attention, own_change)
-        near = _Side(False, w_near, a_near, attention, near_change)
-        by_weights = _weight_gradients(launch, grad_out, own, near, b_self, b_near)
-        grad_values = _input_gradients(launch, grad_out, own, near) if ctx.needs_input_grad[3] else None
-        return None, None, None, grad_values, *by_weights
-
-
-@dataclass(frozen=True)
-class _Side:
-    """One of the two projections, of the targets or of their neighbours, and what is known of its rows."""
-
-    is_own: bool
-    weight: Tensor
-    attend: Tensor
-    attention: Tensor
-    change: Tensor
-
-
-def _weight_gradients(
-    launch: _Launch, grad_out: Tensor, own: _Side, near: _Side, b_self: Tensor, b_near: Tensor
-) -> list[Tensor]:
-    """Gradients of the six weights, in their order."""
-    heads, part, width = launch.heads, launch.part, launch.rows.width
-    biases = [single(grad_out, heads * part) for _ in range(2)]
-    attends = [single(grad_out, heads, part) for _ in range(2)]
-    own_sums, near_sums = (_sums(launch, grad_out, side) for side in (own, near))
-    if launch.spans:
+        _values, w_self, b_self, w_near, b_near, a_self, a_near, *projected = ctx.saved_tensors
+        launch, grad_out, is_deep = ctx.launch, grads[0].contiguous(), ctx.needs_input_grad[3]
+        small = (b_self, b_near, a_self, a_near)
+        hops = list(zip(launch.spans, projected[::2], projected[1::2], strict=True))
+        programs = [_programs(launch.mix_back(), len(own)) for _, own, _ in hops]
+        parts = single(grad_out, sum(programs), 3 * launch.channels + launch.heads)
+        sums = _WeightSums(launch, grad_out)
+        by_values = single(grad_out, launch.rows.steps, launch.columns, launch.width) if is_deep else None
         with on(grad_out.device):
-            kernels.finish_kernel[(heads,)](
-                own_sums, near_sums, own.weight, b_self, near.weight, b_near, own.attend, near.attend,
-                *biases, *attends, WIDTH=width, PART=part, HEADS=heads,
-                BD=triton.next_power_of_2(width), PP=triton.next_power_of_2(part),
-            )  # fmt: skip
-    else:
-        for value in (*biases, *attends):
-            value.zero_()
-    by_self, by_near = (sums[: heads * part * width].view(heads * part, width) for sums in (own_sums, near_sums))
-    return [by_self, biases[0], by_near, biases[1], *attends]
+            for number, (span, own, near) in enumerate(hops):
+                gradients = _Gradients(launch, span, own, near)
+                gradients.fill(grad_out, small, parts, sum(programs[:number]), programs[number], ctx.slope)
+                for is_own, weight in ((False, w_near), (True, w_self)):
+                    sums.add(gradients, is_own, number)
+                    if by_values is not None:
+                        # A row of a middle hop was a neighbour before.
+                        gradients.of_inputs(by_values, is_own, weight, is_own and number > 0)
+            by_biases, by_attends = _finish(launch, add_up(parts), small)
+        by_w_self, by_w_near = sums.totals()
+        return None, None, None, by_values, by_w_self, by_biases[0], by_w_near, by_biases[1], *by_attends
 
 
-def _sums(launch: _Launch, grad_out: Tensor, side: _Side) -> Tensor:
-    """What `sums_kernel` adds up, over all rows of a projection."""
-    heads, part, width = launch.heads, launch.part, launch.rows.width
-    # The targets of all hops lie side by side; the neighbours do so hop by hop.
-    spans = [(0, launch.rows.targets, 0, 1)] if side.is_own and launch.spans else launch.spans
-    places = [launch.place(span) for span in spans]
-    costs = [place[1] * span[3] for place, span in zip(places, spans, strict=True)]
-    # As many programs in all, each with about as many rows.
-    programs = [
-        min(-(-_PROGRAMS * cost // sum(costs)), triton.cdiv(place[1], _SUMS[0]))
-        for place, cost in zip(places, costs, strict=True)
-    ]
-    parts = single(grad_out, sum(programs), heads * part * width + heads * width + heads * part + heads)
-    first = 0
-    with on(grad_out.device):
-        for span, place, count in zip(spans, places, programs, strict=True):
-            constants = launch.constants(span[3], _SUMS)
-            kernels.sums_kernel[(count,)](
-                *launch.source, grad_out, side.attend, side.attention, side.change, parts, *place, launch.count,
-                count, first, **constants, **launch.gather, OWN=side.is_own, HE=max(16, constants["HP"]),
-            )  # fmt: skip
-            first += count
-    return add_up(parts)
+class _Gradients:
+    """The gradients of a hop's projections, of targets and of neighbours, with their scales."""
+
+    def __init__(self, launch: _Launch, span: _Span, own: Tensor, near: Tensor) -> None:
+        self.launch, self.span = launch, span
+        self.projected = own, near
+        self.own, self.near = torch.empty_like(own), torch.empty_like(near)
+        self.groups = launch.groups()
+        self.scales = single(own, triton.cdiv(len(own), _BLOCK), self.groups)
+
+    def fill(
+        self, grad_out: Tensor, small: tuple[Tensor, ...], parts: Tensor, first: int, programs: int, slope: float
+    ) -> None:
+        launch, span = self.launch, self.span
+        kernels.mix_back_kernel[(programs, self.groups)](
+            *self.projected, grad_out, *small, self.own, self.near, self.scales, parts, *launch.targets(span), first,
+            slope, FANOUT=span.fanout, HALF=launch.half, **launch.by_head(launch.mix_back()),
+        )  # fmt: skip
+
+    def of_inputs(self, by_values: Tensor, is_own: bool, weight: Tensor, adds: bool) -> None:
+        launch, place = self.launch, self.launch.side(self.span, is_own)
+        features = launch.features()
+        kernels.inputs_kernel[(_programs(_INPUTS, place[1]), triton.cdiv(launch.width, features["BD"]))](
+            weight, self.own if is_own else self.near, self.scales, by_values, *place,
+            _BLOCK * (1 if is_own else self.span.fanout), int(adds), HALF=launch.half, GROUPS=self.groups,
+            **features, **launch.by_head(_INPUTS),
+        )  # fmt: skip
 
 
-def _input_gradients(launch: _Launch, grad_out: Tensor, own: _Side, near: _Side) -> Tensor:
-    """`[T, M, D]`. A row of a middle hop is a neighbour first and a target then."""
-    grad = single(grad_out, launch.rows.steps, sum(launch.rows.sizes), launch.rows.width)
-    with on(grad.device):
-        for number, span in enumerate(launch.spans):
-            for side in (own, near):
-                place = launch.place(span, 1 if side.is_own else span[3])
-                kernels.inputs_kernel[(triton.cdiv(place[1], _INPUTS[0]),)](
-                    side.weight, grad, grad_out, side.attend, side.attention, side.change, *place,
-                    **launch.constants(span[3], _INPUTS), OWN=side.is_own, ADD=side.is_own and number > 0,
-                )  # fmt: skip
-    return grad
+class _WeightSums:
+    """The gradients of both weights, program by program, hop after hop."""
+
+    def __init__(self, launch: _Launch, like: Tensor) -> None:
+        self.launch = launch
+        self.features = launch.features(max(16, _SUMS // math.prod(launch.heads_of())))
+        self.tiles = int(triton.cdiv(launch.width, self.features["BD"]))
+        rows = max((launch.side(span, False)[1] for span in launch.spans), default=0)
+        self.programs = max(1, _programs(_WEIGHTS, rows) // self.tiles)
+        self.parts = single(like, 2, self.programs, launch.channels, launch.width)
+
+    def add(self, gradients: _Gradients, is_own: bool, number: int) -> None:
+        launch, span = self.launch, gradients.span
+        kernels.weights_kernel[(self.programs, gradients.groups, self.tiles)](
+            *launch.source, gradients.own if is_own else gradients.near, gradients.scales, self.parts[int(not is_own)],
+            *launch.side(span, is_own), launch.rows.values.shape[1], 1 if is_own else span.fanout, int(number > 0),
+            **self.features, **launch.gathers, **launch.by_head(_WEIGHTS),
+        )  # fmt: skip
+
+    def totals(self) -> tuple[Tensor, Tensor]:
+        own, near = add_up(self.parts, 1)
+        return own, near
+
+
+def _finish(
+    launch: _Launch, sums: Tensor, small: tuple[Tensor, ...]
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """The gradients of the biases and of the attention vectors."""
+    b_self, b_near, a_self, a_near = (torch.empty_like(one) for one in small)
+    columns = 128
+    kernels.finish_kernel[(triton.cdiv(launch.channels, columns),)](
+        sums, *small, b_self, b_near, a_self, a_near, PART=launch.part, HEADS=launch.heads, BC=columns
+    )
+    return (b_self, b_near), (a_self, a_near)
 
 
 def attend(x: TreeRows, weights: AttentionWeights, half: bool) -> Tensor:

@@ -1,337 +1,318 @@
 """The Triton kernels of the neighbour attention; `attention.py` says what they do together and launches them.
 
-In all of them a row of the trees is named by its position, step by step and hop by hop, and a target by its place among
-the positions that have neighbours. Channels are held head by head, each head padded to a power of two.
+They work hop by hop. The rows of a hop, its targets or all their neighbours, are numbered step by step; a row's
+position is its place in the trees. Channels are held head by head, each head padded to a power of two. Programs are
+numbered by blocks of rows first, of which there may be many, then by groups of heads or blocks of channels.
 """
 
 from __future__ import annotations
 
-import os
-
 import triton
 import triton.language as tl
 
-from chronospike.triton_common import product
-
 # Not specialised: see `chronospike.triton_common`.
-_NUMBERS = ["n", "rows", "columns", "targets", "own_start", "near_start", "count", "save", "shares", "first_share"]
-# Triton's interpreter multiplies no matrices of bfloat16.
-_INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
+_NUMBERS = ["n", "rows", "columns", "targets", "start", "count", "first_part", "per_scale", "adds"]
 
 
 @triton.jit
-def _place(row, n, columns, own_start, near_start, fanout):  # type: ignore[no-untyped-def]
-    """The step of each target of a hop, its own position in the trees and that of its first neighbour."""
-    # Divided in 32 bits, which is much faster; `attention._Launch` sees to it that they are enough.
-    step = row // n
-    i = (row - step * n).to(tl.int64)
-    step = step.to(tl.int64)
-    return step, step * columns + own_start + i, step * columns + near_start + i * fanout
+def _at(row, size: tl.constexpr, i):  # type: ignore[no-untyped-def]
+    """Where the entries `i` of the rows of a `[rows, size]` array lie. Rows are counted in 32 bits, entries in 64."""
+    return row.to(tl.int64)[:, None] * size + i[None, :]
 
 
 @triton.jit
-def _read(x, nodes, base, position, inside, d, WIDTH: tl.constexpr, GATHER: tl.constexpr):  # type: ignore[no-untyped-def]
-    """`[targets, D]` features at the given positions, in single precision."""
-    row = position
+def _position(r, n, columns, start):  # type: ignore[no-untyped-def]
+    """The step and the position of each row, of which a step has `n`, from `start` on."""
+    step = r // n
+    return step, step * columns + start + (r - step * n)
+
+
+@triton.jit
+def _source(r, inside, nodes, blocks, n, columns, start, count, GATHER: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Which row of the inputs, taken as one long list, is read for each row."""
+    step, position = _position(r, n, columns, start)
+    source = position.to(tl.int64)
     if GATHER:
-        row = base + tl.load(nodes + position, mask=inside, other=0).to(tl.int64)
-    mask = inside[:, None] & (d < WIDTH)[None, :]
-    return tl.load(x + row[:, None] * WIDTH + d[None, :], mask=mask, other=0.0).to(tl.float32)
+        block = tl.load(blocks + step, mask=inside, other=0)
+        source = block * count + tl.load(nodes + position, mask=inside, other=0)
+    return source
 
 
 @triton.jit
-def _dot(a, b, HALF: tl.constexpr):  # type: ignore[no-untyped-def]
-    """For values, all of moderate size: half precision keeps as many digits as TF32."""
-    return tl.dot(a.to(tl.float16), b.to(tl.float16)) if HALF else tl.dot(a, b, input_precision="ieee")
+def _factor(x, HALF: tl.constexpr):  # type: ignore[no-untyped-def]
+    """As a factor of `_dot`; what is stored in half precision goes to the tensor cores as it is."""
+    return x.to(tl.float16) if HALF else x.to(tl.float32)
 
 
 @triton.jit
-def _dot_sum(a, b, HALF: tl.constexpr):  # type: ignore[no-untyped-def]
-    """For sums over very many rows: what is rounded averages out, what is too small for half precision would not."""
-    if HALF:
-        a, b = a.to(tl.bfloat16), b.to(tl.bfloat16)
-        if _INTERPRETED:
-            a, b = a.to(tl.float32), b.to(tl.float32)
-        result = tl.dot(a, b)
-    else:
-        result = tl.dot(a, b, input_precision="ieee")
-    return result
+def _dot(a, b, total, HALF: tl.constexpr):  # type: ignore[no-untyped-def]
+    """`total` + a product of two factors. Half precision keeps as many digits as TF32."""
+    return tl.dot(a, b, total) if HALF else tl.dot(a, b, total, input_precision="ieee")
 
 
 @triton.jit
-def _channel(HEADS: tl.constexpr, PART: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Channels in blocks of PP for each of HP heads, both powers of two: which channel a place stands for, if any."""
+def _flat(group, HEADS: tl.constexpr, PART: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr):  # type: ignore[no-untyped-def]
+    """`[HP PP]`: which channel each place of a group of heads stands for, if any."""
     c = tl.arange(0, HP * PP)
-    head, k = c // PP, c % PP
+    head, k = group * HP + c // PP, c % PP
     return head * PART + k, (head < HEADS) & (k < PART)
 
 
 @triton.jit
-def _by_head(channel, real, d, weight, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
-    """`[D, HP PP]`: a `[C, D]` weight, transposed."""
-    mask = (d < WIDTH)[:, None] & real[None, :]
-    return tl.load(weight + channel[None, :] * WIDTH + d[:, None], mask=mask, other=0.0)
+def _pairs(group, HEADS: tl.constexpr, PART: tl.constexpr, BM: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr):  # type: ignore[no-untyped-def]
+    """A block's targets with each head of a group: `[BM HP]` targets, and `[BM HP, PP]` channels of them, if real."""
+    pair, k = tl.arange(0, BM * HP), tl.arange(0, PP)
+    head = group * HP + pair % HP
+    return pair // HP, head[:, None] * PART + k[None, :], (head < HEADS)[:, None] & (k < PART)[None, :]
 
 
 @triton.jit
-def _targets(  # type: ignore[no-untyped-def]
-    block, blocks, n, rows, columns, targets, own_start, near_start, count,
-    FANOUT: tl.constexpr, GATHER: tl.constexpr, BM: tl.constexpr,
-):  # fmt: skip
-    """A block of targets: which are there, their positions and their first neighbours', their places among
-    all targets, and where the table's block of their step begins."""
-    r = block * BM + tl.arange(0, BM)
-    inside = r < rows
-    step, own, near = _place(r, n, columns, own_start, near_start, FANOUT)
-    base = step
-    if GATHER:
-        base = tl.load(blocks + step, mask=inside, other=0) * count
-    return inside, own, near, step * targets + (own - step * columns), base
-
-
-@triton.jit
-def _row(r, n, columns, targets, own_start, near_start, FANOUT: tl.constexpr, OWN: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The step, the position and the target of each row: a target's own, or one of its neighbours'."""
-    index = r if OWN else r // FANOUT
-    step, own, near = _place(index, n, columns, own_start, near_start, FANOUT)
-    position = own if OWN else near + r % FANOUT
-    return step, position, step * targets + (own - step * columns)
+def _entries(row, size: tl.constexpr, channel):  # type: ignore[no-untyped-def]
+    """Where the channels of the rows of a `[rows, size]` array lie, for each pair of a target and a head."""
+    return row.to(tl.int64)[:, None] * size + channel
 
 
 @triton.jit(do_not_specialize=_NUMBERS)
-def forward_kernel(  # type: ignore[no-untyped-def]
-    x, nodes, blocks, w_self, b_self, w_near, b_near, a_self, a_near, out, logits, normaliser,
-    n, rows, columns, targets, own_start, near_start, count, save, slope,
-    WIDTH: tl.constexpr, PART: tl.constexpr, HEADS: tl.constexpr, FANOUT: tl.constexpr, GATHER: tl.constexpr,
-    HALF: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr,
+def project_kernel(  # type: ignore[no-untyped-def]
+    x, nodes, blocks, weight, out, n, rows, columns, start, count,
+    WIDTH: tl.constexpr, CHANNELS: tl.constexpr, GATHER: tl.constexpr, HALF: tl.constexpr,
+    BM: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
-    d, h = tl.arange(0, BD), tl.arange(0, HP)
-    channel, real = _channel(HEADS, PART, HP, PP)
-    w_own = _by_head(channel, real, d, w_self, WIDTH)
-    w = _by_head(channel, real, d, w_near, WIDTH)
-    attend_own = tl.load(a_self + channel, mask=real, other=0.0)
-    attend = tl.load(a_near + channel, mask=real, other=0.0)
-    # The neighbours' bias: in every logit, and, as the weights add up to one, in the result as it is.
-    bias_own = tl.load(b_self + channel, mask=real, other=0.0)
-    bias = tl.load(b_near + channel, mask=real, other=0.0)
-    by_bias = tl.sum(tl.reshape(bias * attend, [HP, PP]), axis=1)
+    """`out [rows, C]`: W x of the blocks `program_id(0)`, + the number of programs, … of rows."""
+    c, d = tl.program_id(1) * BC + tl.arange(0, BC), tl.arange(0, BD)
+    place = weight + c[None, :] * WIDTH + d[:, None]
+    w = _factor(tl.load(place, mask=(d < WIDTH)[:, None] & (c < CHANNELS)[None, :], other=0.0), HALF)
     for block in range(tl.program_id(0), tl.cdiv(rows, BM), tl.num_programs(0)):
-        inside, own, near, target, base = _targets(
-            block, blocks, n, rows, columns, targets, own_start, near_start, count, FANOUT, GATHER, BM
-        )
-        x_own = _read(x, nodes, base, own, inside, d, WIDTH, GATHER)
-        projected = _dot(x_own, w_own, HALF) + bias_own[None, :]
-        by_self = tl.sum(tl.reshape(projected * attend_own[None, :], [BM, HP, PP]), axis=2) + by_bias[None, :]
-        top = tl.full([BM, HP], float("-inf"), dtype=tl.float32)
-        total = tl.zeros([BM, HP], dtype=tl.float32)
-        mixed = tl.zeros([BM, HP, PP], dtype=tl.float32)
-        # Not decided when the kernel is compiled: that takes longer than a mask.
-        saved = inside[:, None] & (h < HEADS)[None, :] & (save + h[None, :] * 0 > 0)
-        for s in range(FANOUT):
-            x_near = _read(x, nodes, base, near + s, inside, d, WIDTH, GATHER)
-            value = tl.reshape(_dot(x_near, w, HALF), [BM, HP, PP])
-            logit = by_self + tl.sum(value * tl.reshape(attend, [1, HP, PP]), axis=2)
-            tl.store(logits + (near + s)[:, None] * HEADS + h[None, :], logit, mask=saved)
-            logit = tl.where(logit > 0, logit, slope * logit)
-            higher = tl.maximum(top, logit)
-            shrink, weight = tl.exp(top - higher), tl.exp(logit - higher)
-            mixed = mixed * shrink[:, :, None] + weight[:, :, None] * value
-            total = total * shrink + weight
-            top = higher
-        result = projected + tl.reshape(mixed / total[:, :, None], [BM, HP * PP]) + bias[None, :]
-        place = out + target[:, None] * (HEADS * PART) + channel[None, :]
-        tl.store(place, result, mask=inside[:, None] & real[None, :])
-        tl.store(normaliser + target[:, None] * HEADS + h[None, :], top + tl.log(total), mask=saved)
-
-
-@triton.jit(do_not_specialize=_NUMBERS)
-def logits_kernel(  # type: ignore[no-untyped-def]
-    x, nodes, blocks, w_near, logits, normaliser, grad_out, attention, near_change, own_change,
-    n, rows, columns, targets, own_start, near_start, count, slope,
-    WIDTH: tl.constexpr, PART: tl.constexpr, HEADS: tl.constexpr, FANOUT: tl.constexpr, GATHER: tl.constexpr,
-    HALF: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr,
-):  # fmt: skip
-    """The attention of each neighbour, and the gradients of the neighbours' and the target's shares of the logits."""
-    d, h = tl.arange(0, BD), tl.arange(0, HP)
-    channel, real = _channel(HEADS, PART, HP, PP)
-    w = _by_head(channel, real, d, w_near, WIDTH)
-    for block in range(tl.program_id(0), tl.cdiv(rows, BM), tl.num_programs(0)):
-        inside, _own, near, target, base = _targets(
-            block, blocks, n, rows, columns, targets, own_start, near_start, count, FANOUT, GATHER, BM
-        )
-        place = grad_out + target[:, None] * (HEADS * PART) + channel[None, :]
-        grad = tl.load(place, mask=inside[:, None] & real[None, :], other=0.0)
-        wanted = inside[:, None] & (h < HEADS)[None, :]
-        norm = tl.load(normaliser + target[:, None] * HEADS + h[None, :], mask=wanted, other=float("inf"))
-        mean = tl.zeros([BM, HP], dtype=tl.float32)
-        for s in range(FANOUT):
-            x_near = _read(x, nodes, base, near + s, inside, d, WIDTH, GATHER)
-            # What the loss gains by this neighbour's weight.
-            gain = tl.sum(tl.reshape(_dot(x_near, w, HALF) * grad, [BM, HP, PP]), axis=2)
-            position = (near + s)[:, None] * HEADS + h[None, :]
-            logit = tl.load(logits + position, mask=wanted, other=0.0)
-            weight = tl.exp(tl.where(logit > 0, logit, slope * logit) - norm)
-            mean += weight * gain
-            tl.store(attention + position, weight, mask=wanted)
-            tl.store(near_change + position, gain, mask=wanted)
-        # Each thread may read what another has written.
-        tl.debug_barrier()
-        total = tl.zeros([BM, HP], dtype=tl.float32)
-        for s in range(FANOUT):
-            position = (near + s)[:, None] * HEADS + h[None, :]
-            logit = tl.load(logits + position, mask=wanted, other=0.0)
-            weight = tl.exp(tl.where(logit > 0, logit, slope * logit) - norm)
-            change = weight * (tl.load(near_change + position, mask=wanted, other=0.0) - mean)
-            change = tl.where(logit > 0, change, slope * change)
-            tl.store(near_change + position, change, mask=wanted)
-            total += change
-        tl.store(own_change + target[:, None] * HEADS + h[None, :], total, mask=wanted)
-
-
-@triton.jit(do_not_specialize=_NUMBERS)
-def sums_kernel(  # type: ignore[no-untyped-def]
-    x, nodes, blocks, grad_out, attend, attention, change, parts,
-    n, rows, columns, targets, own_start, near_start, count, shares, first_share,
-    WIDTH: tl.constexpr, PART: tl.constexpr, HEADS: tl.constexpr, FANOUT: tl.constexpr, GATHER: tl.constexpr,
-    HALF: tl.constexpr, OWN: tl.constexpr,
-    BM: tl.constexpr, BD: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr, HE: tl.constexpr,
-):  # fmt: skip
-    """Sums over the blocks `program_id(0)`, + shares, … of targets: over their own rows, or over their neighbours'.
-
-    Of each row its projection's gradient ⊗ itself, which is the gradient of the weight, and its logits' gradient ⊗
-    itself, from which that of the attention vector follows. For the targets, both gradients alone, too.
-    """
-    d, h, k = tl.arange(0, BD), tl.arange(0, HP), tl.arange(0, PP)
-    # Sixteen columns at least, as a product needs: the heads, then zeros.
-    e = tl.arange(0, HE)
-    channel = h[:, None] * PART + k[None, :]
-    real = (h < HEADS)[:, None] & (k < PART)[None, :]
-    a = tl.load(attend + channel, mask=real, other=0.0)
-    sum_weight = tl.zeros([HP * PP, BD], dtype=tl.float32)
-    sum_attend = tl.zeros([HE, BD], dtype=tl.float32)
-    sum_grad = tl.zeros([HP, PP], dtype=tl.float32)
-    sum_logit = tl.zeros([HP], dtype=tl.float32)
-    for block in range(tl.program_id(0), tl.cdiv(rows, BM), shares):
         r = block * BM + tl.arange(0, BM)
         inside = r < rows
-        step, own, near = _place(r, n, columns, own_start, near_start, FANOUT)
-        target = step * targets + (own - step * columns)
-        base = step
-        if GATHER:
-            base = tl.load(blocks + step, mask=inside, other=0) * count
-        place = grad_out + target[:, None, None] * (HEADS * PART) + channel[None, :, :]
-        grad = tl.load(place, mask=inside[:, None, None] & real[None, :, :], other=0.0)
-        wanted = inside[:, None] & (h < HEADS)[None, :]
-        for s in range(FANOUT):
-            position = own if OWN else near + s
-            row = target if OWN else position
-            value = _read(x, nodes, base, position, inside, d, WIDTH, GATHER)
-            by_logit = tl.load(change + row[:, None] * HEADS + h[None, :], mask=wanted, other=0.0)
-            row_grad = by_logit[:, :, None] * a[None, :, :]
-            if OWN:
-                row_grad += grad
-                sum_grad += tl.sum(grad, axis=0)
-                sum_logit += tl.sum(by_logit, axis=0)
-            else:
-                weight = tl.load(attention + position[:, None] * HEADS + h[None, :], mask=wanted, other=0.0)
-                row_grad += grad * weight[:, :, None]
-            heads = inside[:, None] & (e < HEADS)[None, :]
-            by_heads = tl.load(change + row[:, None] * HEADS + e[None, :], mask=heads, other=0.0)
-            sum_weight += _dot_sum(tl.trans(tl.reshape(row_grad, [BM, HP * PP])), value, HALF)
-            sum_attend += _dot_sum(tl.trans(by_heads), value, HALF)
-    weights, by_row, grads, logits = _totals(parts, first_share + tl.program_id(0), WIDTH, PART, HEADS)
-    c = tl.arange(0, HP * PP)
-    head, i = c // PP, c % PP
-    in_row = (d < WIDTH)[None, :]
-    place = weights + (head * PART + i)[:, None] * WIDTH + d[None, :]
-    tl.store(place, sum_weight, mask=((head < HEADS) & (i < PART))[:, None] & in_row)
-    tl.store(by_row + e[:, None] * WIDTH + d[None, :], sum_attend, mask=(e < HEADS)[:, None] & in_row)
-    tl.store(grads + channel, sum_grad, mask=real)
-    tl.store(logits + h, sum_logit, mask=h < HEADS)
+        row = _source(r, inside, nodes, blocks, n, columns, start, count, GATHER)
+        values = tl.load(x + _at(row, WIDTH, d), mask=inside[:, None] & (d < WIDTH)[None, :], other=0.0)
+        total = _dot(_factor(values, HALF), w, tl.zeros([BM, BC], dtype=tl.float32), HALF)
+        # Wide features, piece by piece; the weight's first piece stays where it is.
+        for first in range(BD, WIDTH, BD):
+            there = first + d < WIDTH
+            values = tl.load(x + _at(row, WIDTH, first + d), mask=inside[:, None] & there[None, :], other=0.0)
+            more = tl.load(place + first, mask=there[:, None] & (c < CHANNELS)[None, :], other=0.0)
+            total = _dot(_factor(values, HALF), _factor(more, HALF), total, HALF)
+        if HALF:
+            # Farther out than half precision goes neurons tell nothing apart.
+            total = tl.clamp(total, -65504.0, 65504.0, propagate_nan=tl.PropagateNan.ALL)
+        tl.store(out + _at(r, CHANNELS, c), total, mask=inside[:, None] & (c < CHANNELS)[None, :])
 
 
 @triton.jit
-def _totals(totals, number, WIDTH: tl.constexpr, PART: tl.constexpr, HEADS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Where the sums of `sums_kernel` lie: `[C, D]`, `[H, D]`, `[C]`, `[H]`."""
-    size: tl.constexpr = HEADS * PART * WIDTH + HEADS * WIDTH + HEADS * PART + HEADS
-    weights = totals + number.to(tl.int64) * size
-    by_row = weights + HEADS * PART * WIDTH
-    return weights, by_row, by_row + HEADS * WIDTH, by_row + HEADS * WIDTH + HEADS * PART
+def _leaky(logit, slope):  # type: ignore[no-untyped-def]
+    return tl.where(logit > 0, logit, slope * logit)
 
 
-@triton.jit
-def _finish(  # type: ignore[no-untyped-def]
-    totals, sum_grad, sum_logit, weight, bias, attend, by_bias, by_attend, head, k, d,
-    WIDTH: tl.constexpr, PART: tl.constexpr, HEADS: tl.constexpr,
+@triton.jit(do_not_specialize=_NUMBERS)
+def mix_kernel(  # type: ignore[no-untyped-def]
+    own, near, b_self, b_near, a_self, a_near, out, n, rows, targets, start, slope,
+    PART: tl.constexpr, HEADS: tl.constexpr, FANOUT: tl.constexpr,
+    BM: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr,
 ):  # fmt: skip
-    """Of one projection and head; a logit is a · (W x + b)."""
-    c = head * PART + k
-    _weights, by_row, _grads, _logits = _totals(totals, head * 0, WIDTH, PART, HEADS)
-    row = tl.load(by_row + head * WIDTH + d, mask=d < WIDTH, other=0.0)
-    mask = (k < PART)[:, None] & (d < WIDTH)[None, :]
-    w = tl.load(weight + c[:, None] * WIDTH + d[None, :], mask=mask, other=0.0)
-    a, b = tl.load(attend + c, mask=k < PART, other=0.0), tl.load(bias + c, mask=k < PART, other=0.0)
-    tl.store(by_attend + c, tl.sum(w * row[None, :], axis=1) + sum_logit * b, mask=k < PART)
-    tl.store(by_bias + c, sum_grad + sum_logit * a, mask=k < PART)
+    """The targets' own projection plus the weighted sum of their neighbours', with a running softmax."""
+    i, channel, real = _pairs(tl.program_id(1), HEADS, PART, BM, HP, PP)
+    attend = tl.load(a_near + channel, mask=real, other=0.0)
+    attend_own = tl.load(a_self + channel, mask=real, other=0.0)
+    # The neighbours' bias: in every logit, and, as the weights add up to one, in the result as it is.
+    bias_own, bias = tl.load(b_self + channel, mask=real, other=0.0), tl.load(b_near + channel, mask=real, other=0.0)
+    r = tl.program_id(0) * BM + i
+    there = (r < rows)[:, None] & real
+    own_value = tl.load(own + _entries(r, HEADS * PART, channel), mask=there, other=0.0).to(tl.float32) + bias_own
+    by_self = tl.sum(own_value * attend_own + bias * attend, axis=1)
+    top = tl.full([BM * HP], float("-inf"), dtype=tl.float32)
+    total = tl.zeros([BM * HP], dtype=tl.float32)
+    mixed = tl.zeros([BM * HP, PP], dtype=tl.float32)
+    for s in range(FANOUT):
+        value = tl.load(near + _entries(r * FANOUT + s, HEADS * PART, channel), mask=there, other=0.0).to(tl.float32)
+        logit = _leaky(by_self + tl.sum(value * attend, axis=1), slope)
+        higher = tl.maximum(top, logit)
+        shrink, weight = tl.exp(top - higher), tl.exp(logit - higher)
+        mixed = mixed * shrink[:, None] + value * weight[:, None]
+        total = total * shrink + weight
+        top = higher
+    _step, target = _position(r, n, targets, start)
+    result = own_value + bias + mixed * (1.0 / total)[:, None]
+    tl.store(out + _entries(target, HEADS * PART, channel), result, mask=there)
+
+
+@triton.jit
+def _scale(limit):  # type: ignore[no-untyped-def]
+    """The power of two that brings numbers of at most this size to the upper end of half precision."""
+    return tl.exp2(14.0 - tl.ceil(tl.log2(tl.maximum(limit, 1e-30))))
+
+
+@triton.jit(do_not_specialize=_NUMBERS)
+def mix_back_kernel(  # type: ignore[no-untyped-def]
+    own, near, grad_out, b_self, b_near, a_self, a_near, own_grad, near_grad, scales, parts,
+    n, rows, targets, start, first_part, slope,
+    PART: tl.constexpr, HEADS: tl.constexpr, FANOUT: tl.constexpr, HALF: tl.constexpr,
+    BM: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr,
+):  # fmt: skip
+    """The gradients of all projections, of targets and of neighbours; for the other parameters, the sums of
+
+    the gradient, the neighbours' logits' gradients times their projections, the targets' likewise, and these alone:
+    `parts [programs, 3 C + H]`. Half precision needs a scale, one for each block of targets and group of heads.
+    """
+    group = tl.program_id(1)
+    i, channel, real = _pairs(group, HEADS, PART, BM, HP, PP)
+    attend = tl.load(a_near + channel, mask=real, other=0.0)
+    attend_own = tl.load(a_self + channel, mask=real, other=0.0)
+    bias_own, bias = tl.load(b_self + channel, mask=real, other=0.0), tl.load(b_near + channel, mask=real, other=0.0)
+    by_bias = tl.sum(bias_own * attend_own + bias * attend, axis=1)
+    steepest = tl.max(tl.maximum(tl.abs(attend), tl.abs(attend_own)), axis=1)
+    sum_grad = tl.zeros([BM * HP, PP], dtype=tl.float32)
+    sum_near = tl.zeros([BM * HP, PP], dtype=tl.float32)
+    sum_own = tl.zeros([BM * HP, PP], dtype=tl.float32)
+    sum_logit = tl.zeros([BM * HP], dtype=tl.float32)
+    for block in range(tl.program_id(0), tl.cdiv(rows, BM), tl.num_programs(0)):
+        r = block * BM + i
+        there = (r < rows)[:, None] & real
+        _step, target = _position(r, n, targets, start)
+        grad = tl.load(grad_out + _entries(target, HEADS * PART, channel), mask=there, other=0.0)
+        own_place = _entries(r, HEADS * PART, channel)
+        own_value = tl.load(own + own_place, mask=there, other=0.0).to(tl.float32)
+        by_self = by_bias + tl.sum(own_value * attend_own, axis=1)
+        top = tl.full([BM * HP], float("-inf"), dtype=tl.float32)
+        total = tl.zeros([BM * HP], dtype=tl.float32)
+        mean = tl.zeros([BM * HP], dtype=tl.float32)
+        largest = tl.zeros([BM * HP], dtype=tl.float32)
+        for s in range(FANOUT):
+            place = near + _entries(r * FANOUT + s, HEADS * PART, channel)
+            value = tl.load(place, mask=there, other=0.0).to(tl.float32)
+            logit = _leaky(by_self + tl.sum(value * attend, axis=1), slope)
+            # What the loss gains by this neighbour's weight, and what it gains by all of them.
+            gain = tl.sum(value * grad, axis=1)
+            higher = tl.maximum(top, logit)
+            shrink, weight = tl.exp(top - higher), tl.exp(logit - higher)
+            mean = mean * shrink + gain * weight
+            total = total * shrink + weight
+            top = higher
+            largest = tl.maximum(largest, tl.abs(gain))
+        mean = mean / total
+        norm = top + tl.log(total)
+        scale = 1.0
+        if HALF:
+            # No logit's gradient is more than twice the largest gain.
+            scale = _scale(tl.max(tl.max(tl.abs(grad), axis=1) + 2 * largest * steepest, axis=0))
+            tl.store(scales + block * tl.num_programs(1) + group, 1.0 / scale)
+        own_change = tl.zeros([BM * HP], dtype=tl.float32)
+        for s in range(FANOUT):
+            place = _entries(r * FANOUT + s, HEADS * PART, channel)
+            value = tl.load(near + place, mask=there, other=0.0).to(tl.float32)
+            logit = by_self + tl.sum(value * attend, axis=1)
+            weight = tl.exp(_leaky(logit, slope) - norm)
+            change = weight * (tl.sum(value * grad, axis=1) - mean)
+            change = tl.where(logit > 0, change, slope * change)
+            own_change += change
+            sum_near += change[:, None] * value
+            near_value = (weight * scale)[:, None] * grad + (change * scale)[:, None] * attend
+            tl.store(near_grad + place, near_value, mask=there)
+        own_total = grad * scale + (own_change * scale)[:, None] * attend_own
+        tl.store(own_grad + own_place, own_total, mask=there)
+        sum_grad += grad
+        sum_own += own_change[:, None] * own_value
+        sum_logit += own_change
+    part = parts + (first_part + tl.program_id(0)).to(tl.int64) * (3 * HEADS * PART + HEADS)
+    head, k = group * HP + tl.arange(0, HP), tl.arange(0, PP)
+    place = part + head[:, None] * PART + k[None, :]
+    real = (head < HEADS)[:, None] & (k < PART)[None, :]
+    tl.store(place, tl.sum(tl.reshape(sum_grad, [BM, HP, PP]), axis=0), mask=real)
+    tl.store(place + HEADS * PART, tl.sum(tl.reshape(sum_near, [BM, HP, PP]), axis=0), mask=real)
+    tl.store(place + 2 * HEADS * PART, tl.sum(tl.reshape(sum_own, [BM, HP, PP]), axis=0), mask=real)
+    tl.store(part + 3 * HEADS * PART + head, tl.sum(tl.reshape(sum_logit, [BM, HP]), axis=0), mask=head < HEADS)
 
 
 @triton.jit
 def finish_kernel(  # type: ignore[no-untyped-def]
-    own, near, w_self, b_self, w_near, b_near, a_self, a_near, by_b_self, by_b_near, by_a_self, by_a_near,
-    WIDTH: tl.constexpr, PART: tl.constexpr, HEADS: tl.constexpr, BD: tl.constexpr, PP: tl.constexpr,
+    sums, b_self, b_near, a_self, a_near, by_b_self, by_b_near, by_a_self, by_a_near,
+    PART: tl.constexpr, HEADS: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of the biases and attention vectors of a head, from the sums over targets and neighbours.
+    """The gradients of the biases and of the attention vectors from the sums over all targets.
 
-    The weights of a neighbourhood add up to one, and its logits' gradients to that of the target's share, so that the
-    sums of both over all rows are the same for both projections.
+    A logit is a · (W x + b) of the target plus that of the neighbour. The weights of a neighbourhood add up to one, and
+    its logits' gradients to that of the target's share: two of the sums serve both projections.
     """
-    head = tl.program_id(0)
-    d, k = tl.arange(0, BD), tl.arange(0, PP)
-    _weights, _by_row, grads, logits = _totals(own, head * 0, WIDTH, PART, HEADS)
-    grad, logit = tl.load(grads + head * PART + k, mask=k < PART, other=0.0), tl.load(logits + head)
-    _finish(own, grad, logit, w_self, b_self, a_self, by_b_self, by_a_self, head, k, d, WIDTH, PART, HEADS)
-    _finish(near, grad, logit, w_near, b_near, a_near, by_b_near, by_a_near, head, k, d, WIDTH, PART, HEADS)
+    c = tl.program_id(0) * BC + tl.arange(0, BC)
+    mask = c < HEADS * PART
+    grad = tl.load(sums + c, mask=mask)
+    near, own = tl.load(sums + HEADS * PART + c, mask=mask), tl.load(sums + 2 * HEADS * PART + c, mask=mask)
+    logit = tl.load(sums + 3 * HEADS * PART + c // PART, mask=mask)
+    tl.store(by_b_self + c, grad + logit * tl.load(a_self + c, mask=mask), mask=mask)
+    tl.store(by_b_near + c, grad + logit * tl.load(a_near + c, mask=mask), mask=mask)
+    tl.store(by_a_self + c, own + logit * tl.load(b_self + c, mask=mask), mask=mask)
+    tl.store(by_a_near + c, near + logit * tl.load(b_near + c, mask=mask), mask=mask)
 
 
 @triton.jit
-def _row_gradient(  # type: ignore[no-untyped-def]
-    position, target, inside, grad_out, attend, attention, change,
-    HEADS: tl.constexpr, PART: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr, OWN: tl.constexpr,
+def _scale_of(scales, block, rows, per_scale, group, HALF: tl.constexpr, BM: tl.constexpr):  # type: ignore[no-untyped-def]
+    """What a block of gradients is to be multiplied by, if there is such a block."""
+    result = 1.0
+    if HALF:
+        place = scales + (block // per_scale) * tl.num_programs(1) + group
+        result = tl.load(place, mask=block < tl.cdiv(rows, BM), other=0.0)
+    return result
+
+
+@triton.jit(do_not_specialize=_NUMBERS)
+def weights_kernel(  # type: ignore[no-untyped-def]
+    x, nodes, blocks, grad, scales, parts, n, rows, columns, start, count, per_scale, adds,
+    WIDTH: tl.constexpr, PART: tl.constexpr, HEADS: tl.constexpr, GATHER: tl.constexpr,
+    HALF: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr,
 ):  # fmt: skip
-    """`[rows, HP PP]`: the gradient of each row's projection."""
-    h, k = tl.arange(0, HP), tl.arange(0, PP)
-    wanted = inside[:, None] & (h < HEADS)[None, :]
-    channel = h[:, None] * PART + k[None, :]
-    real = (h < HEADS)[:, None] & (k < PART)[None, :]
-    place = grad_out + target[:, None, None] * (HEADS * PART) + channel[None, :, :]
-    grad = tl.load(place, mask=inside[:, None, None] & real[None, :, :], other=0.0)
-    a = tl.load(attend + channel, mask=real, other=0.0)
-    row = target if OWN else position
-    by_logit = tl.load(change + row[:, None] * HEADS + h[None, :], mask=wanted, other=0.0)
-    if not OWN:
-        weight = tl.load(attention + position[:, None] * HEADS + h[None, :], mask=wanted, other=0.0)
-        grad = grad * weight[:, :, None]
-    grad += by_logit[:, :, None] * a[None, :, :]
-    return tl.reshape(grad, [position.shape[0], HP * PP])
+    """`parts [programs, C, D]`: the projections' gradients ⊗ the rows, summed over the blocks `program_id(0)`, + the
+    number of programs, … of rows, and to what is there if `adds`; `per_scale` blocks have one scale."""
+    group = tl.program_id(1)
+    channel, real = _flat(group, HEADS, PART, HP, PP)
+    d = tl.program_id(2) * BD + tl.arange(0, BD)
+    part = parts + tl.program_id(0).to(tl.int64) * (HEADS * PART * WIDTH) + channel[:, None] * WIDTH + d[None, :]
+    wanted = real[:, None] & (d < WIDTH)[None, :]
+    total = tl.zeros([HP * PP, BD], dtype=tl.float32)
+    # Read a block ahead.
+    scale = _scale_of(scales, tl.program_id(0), rows, per_scale, group, HALF, BM)
+    for block in range(tl.program_id(0), tl.cdiv(rows, BM), tl.num_programs(0)):
+        r = block * BM + tl.arange(0, BM)
+        inside = r < rows
+        row = _source(r, inside, nodes, blocks, n, columns, start, count, GATHER)
+        values = tl.load(x + _at(row, WIDTH, d), mask=inside[:, None] & (d < WIDTH)[None, :], other=0.0)
+        place = grad + _at(r, HEADS * PART, channel)
+        left = tl.trans(tl.load(place, mask=inside[:, None] & real[None, :], other=0.0))
+        if HALF:
+            following = _scale_of(scales, block + tl.num_programs(0), rows, per_scale, group, HALF, BM)
+            total += tl.dot(left, _factor(values, HALF)) * scale
+            scale = following
+        else:
+            total = _dot(left, _factor(values, HALF), total, HALF)
+    if adds > 0:
+        total += tl.load(part, mask=wanted, other=0.0)
+    tl.store(part, total, mask=wanted)
 
 
 @triton.jit(do_not_specialize=_NUMBERS)
 def inputs_kernel(  # type: ignore[no-untyped-def]
-    weight, grad_x, grad_out, attend, attention, change,
-    n, rows, columns, targets, own_start, near_start,
-    WIDTH: tl.constexpr, PART: tl.constexpr, HEADS: tl.constexpr, FANOUT: tl.constexpr, HALF: tl.constexpr,
-    OWN: tl.constexpr, ADD: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr,
+    weight, grad, scales, grad_x, n, rows, columns, start, per_scale, adds,
+    WIDTH: tl.constexpr, PART: tl.constexpr, HEADS: tl.constexpr, HALF: tl.constexpr, GROUPS: tl.constexpr,
+    BM: tl.constexpr, BD: tl.constexpr, HP: tl.constexpr, PP: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of the targets' own rows, or of their neighbours' rows: one writer each."""
+    """The gradients of the rows themselves: one writer each. `per_scale` rows have one scale."""
+    d = tl.program_id(1) * BD + tl.arange(0, BD)
     r = tl.program_id(0) * BM + tl.arange(0, BM)
     inside = r < rows
-    _step, position, target = _row(r, n, columns, targets, own_start, near_start, FANOUT, OWN)
-    d = tl.arange(0, BD)
-    channel, real = _channel(HEADS, PART, HP, PP)
-    grad = _row_gradient(position, target, inside, grad_out, attend, attention, change, HEADS, PART, HP, PP, OWN)
-    value = product(grad, tl.trans(_by_head(channel, real, d, weight, WIDTH)), HALF)
-    place = grad_x + position[:, None] * WIDTH + d[None, :]
+    total = tl.zeros([BM, BD], dtype=tl.float32)
+    for group in range(GROUPS):
+        channel, real = _flat(group, HEADS, PART, HP, PP)
+        left = tl.load(grad + _at(r, HEADS * PART, channel), mask=inside[:, None] & real[None, :], other=0.0)
+        place = weight + channel[:, None] * WIDTH + d[None, :]
+        w = _factor(tl.load(place, mask=real[:, None] & (d < WIDTH)[None, :], other=0.0), HALF)
+        if HALF:
+            scale = tl.load(scales + r // per_scale * GROUPS + group, mask=inside, other=0.0)
+            total += tl.dot(left, w) * scale[:, None]
+        else:
+            total = _dot(left, w, total, HALF)
+    _step, position = _position(r, n, columns, start)
+    place = grad_x + _at(position, WIDTH, d)
     wanted = inside[:, None] & (d < WIDTH)[None, :]
-    if ADD:
-        value += tl.load(place, mask=wanted, other=0.0)
-    tl.store(place, value, mask=wanted)
+    if adds > 0:
+        total += tl.load(place, mask=wanted, other=0.0)
+    tl.store(place, total, mask=wanted)

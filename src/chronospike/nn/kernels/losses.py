@@ -18,13 +18,14 @@ from torch import Tensor
 
 from chronospike.nn.dropout import limit, new_key, scale
 from chronospike.nn.kernels.lif import kept
+from chronospike.nn.kernels.sums import add_up
 from chronospike.nn.losses import Objective
 from chronospike.triton_common import on, padded, product, single, tried
 
 # Not specialised: see `chronospike.triton_common`.
 _NUMBERS = ["nodes", "count", "drop"]
 # Rows of a program, and rows it compares them with at a time.
-_ROWS, _OTHERS = 16, 64
+_ROWS, _OTHERS = 16, 128
 # Wider ones do not fit the registers of a program, up to the next power of two.
 _WIDEST = 256
 
@@ -170,42 +171,39 @@ def _back_kernel(  # type: ignore[no-untyped-def]
     CHANNELS: tl.constexpr, CLASSES: tl.constexpr, WEIGHTED: tl.constexpr, VALID: tl.constexpr, PAIRS: tl.constexpr,
     DROPOUT: tl.constexpr, HALF: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
+    """The gradient of a block of logits, and of the embeddings by one of their two views."""
+    view = tl.program_id(1)
     row, c, k = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BC), tl.arange(0, BK)
     counts = _counts(valid, row, nodes, VALID)
     by_total = tl.load(grads)
-    log_p, own_class, weight, real = _classes(logits, targets, class_weights, row, k, nodes, CLASSES, WEIGHTED)
-    p = tl.where(real, tl.exp(log_p), 0.0)
-    own_weight = tl.sum(own_class * weight[None, :], axis=1)
-    grad = (1.0 - smoothing) * own_weight[:, None] * (p - own_class)
-    grad += smoothing / CLASSES * (p * tl.sum(weight, axis=0) - weight[None, :])
-    grad *= (counts * (by_total + tl.load(grads + 1)) / tl.load(sums))[:, None]
-    place = grad_logits + row.to(tl.int64)[:, None] * CLASSES + k[None, :]
-    tl.store(place, grad, mask=(row < nodes)[:, None] & real)
+    if view == 0:
+        log_p, own_class, weight, real = _classes(logits, targets, class_weights, row, k, nodes, CLASSES, WEIGHTED)
+        p = tl.where(real, tl.exp(log_p), 0.0)
+        own_weight = tl.sum(own_class * weight[None, :], axis=1)
+        grad = (1.0 - smoothing) * own_weight[:, None] * (p - own_class)
+        grad += smoothing / CLASSES * (p * tl.sum(weight, axis=0) - weight[None, :])
+        grad *= (counts * (by_total + tl.load(grads + 1)) / tl.load(sums))[:, None]
+        place = grad_logits + row.to(tl.int64)[:, None] * CLASSES + k[None, :]
+        tl.store(place, grad, mask=(row < nodes)[:, None] & real)
     result = tl.zeros([BM, BC], dtype=tl.float32)
     if PAIRS:
         factor = (share * by_total + tl.load(grads + 2)) / tl.load(sums + 1) * rate
-        first, second = _view(views, row, c, 0, nodes, CHANNELS), _view(views, row, c, 1, nodes, CHANNELS)
-        normaliser = tl.load(normalisers + row, mask=row < nodes, other=float("inf"))
-        # What each row gains by the others, and what the others gain by it; less what row and row gain by each other.
-        by_first, by_second = -second * counts[:, None], -first * counts[:, None]
+        mine = _view(views, row, c, view, nodes, CHANNELS)
+        normaliser = tl.load(normalisers + row, mask=row < nodes, other=0.0)
+        # What each row gains by the others, or they by it; less what row and row gain by each other.
+        gain = -_view(views, row, c, 1 - view, nodes, CHANNELS) * counts[:, None]
         for start in range(0, nodes, BN):
             column = start + tl.arange(0, BN)
-            others = _view(views, column, c, 1, nodes, CHANNELS)
-            value = _similar(first, others, column, valid, nodes, rate, VALID, HALF)
-            share_of = tl.exp(value - normaliser[:, None]) * counts[:, None]
-            by_first += product(share_of, others, HALF)
-            others = _view(views, column, c, 0, nodes, CHANNELS)
-            theirs = tl.load(normalisers + column, mask=column < nodes, other=float("inf"))
-            value = product(second, tl.trans(others), HALF) * rate - theirs[None, :]
-            counted = _counts(valid, column, nodes, VALID)
-            by_second += product(tl.exp(value) * counted[None, :] * counts[:, None], others, HALF)
-        result += _unit_back(by_first * factor, first, norms, row, 0, nodes) * _mask(
-            key, row, c, 0, nodes, drop, scale, CHANNELS, DROPOUT
-        )
-        result += _unit_back(by_second * factor, second, norms, row, 1, nodes) * _mask(
-            key, row, c, 1, nodes, drop, scale, CHANNELS, DROPOUT
-        )
-    place = grad_z + row.to(tl.int64)[:, None] * CHANNELS + c[None, :]
+            others = _view(views, column, c, 1 - view, nodes, CHANNELS)
+            theirs = tl.load(normalisers + column, mask=column < nodes, other=0.0)
+            # The share of a pair is that of the second view's row among all, for the first view's.
+            value = product(mine, tl.trans(others), HALF) * rate
+            value -= tl.where(view == 0, normaliser[:, None], theirs[None, :])
+            both = (counts > 0)[:, None] & (_counts(valid, column, nodes, VALID) > 0)[None, :]
+            gain += product(tl.where(both, tl.exp(value), 0.0), others, HALF)
+        result = _unit_back(gain * factor, mine, norms, row, view, nodes)
+        result *= _mask(key, row, c, view, nodes, drop, scale, CHANNELS, DROPOUT)
+    place = grad_z + (view.to(tl.int64) * nodes + row)[:, None] * CHANNELS + c[None, :]
     tl.store(place, result, mask=(row < nodes)[:, None] & (c < CHANNELS)[None, :])
 
 
@@ -254,15 +252,15 @@ class TritonLosses(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         logits, targets, weights, views, norms, flags, normalisers, sums, key = ctx.saved_tensors
         o: Objective = ctx.objective
-        grad_logits, grad_z = torch.empty_like(logits), single(logits, *ctx.shape)
-        nodes = len(logits)
+        nodes, views_of = len(logits), 2 if o.contrastive > 0 else 1
+        grad_logits, grad_z = torch.empty_like(logits), single(logits, views_of, *ctx.shape)
         with on(logits.device):
-            _back_kernel[(triton.cdiv(nodes, _ROWS),)](
+            _back_kernel[(triton.cdiv(nodes, _ROWS), views_of)](
                 logits, targets, weights, views, norms, flags, normalisers, sums, grads[0].contiguous(),
                 grad_logits, grad_z, key, limit(o.view_dropout), scale(o.view_dropout), nodes, 1 / o.temperature,
                 o.smoothing, o.contrastive, **ctx.constants, DROPOUT=o.view_dropout > 0, num_stages=2,
             )  # fmt: skip
-        return None, None, grad_logits, grad_z, None, None, None
+        return None, None, grad_logits, add_up(grad_z) if views_of > 1 else grad_z[0], None, None, None
 
 
 def _constants(
