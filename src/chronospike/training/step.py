@@ -107,8 +107,10 @@ class CapturedStep:
         def whole(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.int64, device=device)
 
-        self._roots, self._tree_key, self._label_key = whole(batch_size), whole(1), whole(1)
-        self._count, self._number, self._first_bad = whole(), whole(), whole() + _NONE
+        # The roots, how many of them count, and the number of the batch: all that is new in a batch, in one copy.
+        self._batch = whole(batch_size + 2)
+        self._roots, self._count, self._number = self._batch[:-2], self._batch[-2], self._batch[-1]
+        self._tree_key, self._label_key, self._first_bad = whole(1), whole(1), whole() + _NONE
         self._losses = torch.zeros(3, device=device)
         self._positions = torch.arange(batch_size, device=device)
         self._labels = part.problem.targets(np.arange(part.problem.graph.num_nodes))
@@ -178,10 +180,8 @@ class CapturedStep:
         self._rows.values.copy_(values)
 
     def _load(self, roots: Roots, epoch: int, number: int) -> None:
-        filled = np.resize(roots.astype(np.int64), self._size)
-        self._roots.copy_(torch.from_numpy(filled).pin_memory(), non_blocking=True)
-        self._count.fill_(len(roots))
-        self._number.fill_(number)
+        batch = np.append(np.resize(roots.astype(np.int64), self._size), [len(roots), number])
+        self._batch.copy_(torch.from_numpy(batch).pin_memory(), non_blocking=True)
         if epoch != self._epoch:
             problem = self.part.problem
             self._tree_key.fill_(problem.sampler.epoch_key(epoch))
