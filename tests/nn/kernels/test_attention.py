@@ -109,16 +109,47 @@ def test_half_precision_is_near_and_its_small_gradients_survive() -> None:
     assert twin.abs().max() > 0
 
 
+def test_half_precision_takes_gradients_of_any_size_side_by_side() -> None:
+    torch.manual_seed(6)
+    sizes = _sizes(80, (3, 2))
+    x = TreeRows(torch.randn(2, sum(sizes), 16, device=DEVICE, requires_grad=True), sizes)
+    aggregator = _aggregator(16, 32, 4)
+    wanted = [*aggregator.parameters(), x.values]
+    # Blocks of targets from 1e-9 to 1e6.
+    weights = 10.0 ** torch.linspace(-9, 6, sum(sizes[:-1]), device=DEVICE).view(1, -1, 1)
+    ours = torch.autograd.grad((attend(x, aggregator.attention_weights(), True) * weights).sum(), wanted)
+    plain = torch.autograd.grad((aggregate_tree(aggregator, x, "plain") * weights).sum(), wanted)
+    for one, other in zip(ours, plain, strict=True):
+        assert (one - other).norm() < 1e-2 * other.norm()
+    # The roots come first, and with the smallest: what they get is theirs, not a rounding of what the others get.
+    roots = slice(0, 32)
+    assert (ours[-1] - plain[-1])[:, roots].norm() < 2e-2 * plain[-1][:, roots].norm()
+
+
 def _zeroed(aggregator: AttentiveAggregator) -> AttentiveAggregator:
     for parameter in aggregator.parameters():
         parameter.grad = None
     return aggregator
 
 
-def test_no_roots_give_no_rows() -> None:
+def test_no_roots_give_no_rows_and_gradients_of_zero() -> None:
     aggregator = _aggregator(4, 8, 2)
     x = TreeRows(torch.zeros(3, 0, 4, device=DEVICE), (0, 0))
-    assert attend(x, aggregator.attention_weights(), False).shape == (3, 0, 8)
+    out = attend(x, aggregator.attention_weights(), False)
+    assert out.shape == (3, 0, 8)
+    out.sum().backward()
+    assert all(parameter.grad is not None and not parameter.grad.any() for parameter in aggregator.parameters())
+
+
+def test_projections_beyond_half_precision_stay_finite() -> None:
+    torch.manual_seed(5)
+    sizes = _sizes(4, (2,))
+    x = TreeRows((1e4 * torch.randn(2, sum(sizes), 64, device=DEVICE)).requires_grad_(), sizes)
+    aggregator = _aggregator(64, 8, 2)
+    out = attend(x, aggregator.attention_weights(), True)
+    assert out.abs().max() > 6e4
+    gradients = torch.autograd.grad(out.mean(), [*aggregator.parameters(), x.values])
+    assert all(value.isfinite().all() for value in (out, *gradients))
 
 
 @pytest.mark.parametrize("is_dense", [False, True])

@@ -226,7 +226,7 @@ class _WeightSums:
         self.features = launch.features(max(16, _SUMS // math.prod(launch.heads_of())))
         self.tiles = int(triton.cdiv(launch.width, self.features["BD"]))
         rows = max((launch.side(span, False)[1] for span in launch.spans), default=0)
-        self.programs = max(1, _programs(_WEIGHTS, rows) // self.tiles)
+        self.programs = int(triton.cdiv(_programs(_WEIGHTS, rows), self.tiles))
         self.parts = single(like, 2, self.programs, launch.channels, launch.width)
 
     def add(self, gradients: _Gradients, is_own: bool, number: int) -> None:
