@@ -48,7 +48,7 @@ def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> 
 def test_an_unknown_command_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "trian" in refused(capsys, "trian")
     assert "--colour" in refused(capsys, "data", "list", "--colour")
-    assert "--output" in refused(capsys, "train", "pubmed")
+    assert "-o" in refused(capsys, "train", "pubmed")
 
 
 def with_outcome(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:

@@ -281,11 +281,22 @@ def test_a_damaged_checkpoint_is_said_and_left_alone(
 
 
 def test_a_dry_run_writes_nothing(capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path) -> None:
-    pytest.importorskip("chronospike.training.estimate")
     said = json.loads(worked(capsys, *begin(graph, tmp_path / "run", "--dry-run", "--json")))
+    again = json.loads(worked(capsys, "train", graph, *assignments(), "--dry-run", "--json"))
+    assert [again[key] for key in ("parameters", "train", "batches")] == [
+        said[key] for key in ("parameters", "train", "batches")
+    ]
     train(capsys, graph, tmp_path / "real", epochs=1)
     assert said["parameters"] == json.loads((tmp_path / "real" / "metrics.json").read_text())["parameters"]
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_needs_a_folder(capsys: pytest.CaptureFixture[str], graph: Path) -> None:
+    for more in ([], ["--dry-run", "--resume"]):
+        said = command(capsys, "train", graph, *more)
+        assert said.code == 2
+        assert "which run folder? Give it with -o" in said.err
+        assert said.err.count("\n") == 1
 
 
 def test_a_named_dataset_is_trained_from_the_cache(

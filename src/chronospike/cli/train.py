@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from chronospike.training.loop import EpochReport, Watcher
     from chronospike.training.tensorboard import TensorBoard
 
-Run = Annotated[Path, typer.Option("-o", "--output", help="The run folder.")]
+Run = Annotated[Path | None, typer.Option("-o", "--output", help="The run folder; not needed with --dry-run.")]
 Assignments = Annotated[list[str] | None, typer.Option("--set", help="key=value, as often as needed.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 def train(
-    output: Run,
     graph: Annotated[str | None, typer.Argument(help="A graph folder or a dataset's name.")] = None,
+    output: Run = None,
     preset: Annotated[str | None, typer.Option(help="A preset by name or a YAML file. Default: the dataset's.")] = None,
     assignments: Assignments = None,
     ratio: Annotated[float | None, typer.Option(help="Share of labelled nodes that is not test.")] = None,
@@ -44,6 +44,10 @@ def train(
     from chronospike.files import check_target
     from chronospike.training.run import CONFIG, RunFolder
 
+    if output is None:
+        if not dry_run or resume:
+            raise InputError("which run folder? Give it with -o, for example: chronospike train pubmed -o runs/first")
+        output = Path("run")
     run = RunFolder(output)
     if resume and overwrite:
         raise InputError("--resume goes on with a run and --overwrite replaces it: choose one")
