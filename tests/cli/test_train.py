@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from chronospike.data.ingest import import_graph
-from chronospike.data.storage import save_graph
+from chronospike.data.storage import open_graph, save_graph
 from tests.small_runs import (
     assignments,
     break_loss,
@@ -224,6 +225,17 @@ def test_resuming_a_finished_run_changes_no_bit_of_the_model(
     before = (finished / "model.safetensors").read_bytes()
     worked(capsys, "train", graph, "--resume", "-o", finished, "--set", "epochs=2")
     assert (finished / "model.safetensors").read_bytes() == before
+
+
+def test_a_graph_that_was_imported_again_is_noticed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    place = saved_graph(tmp_path / "g")
+    run = train(capsys, place, tmp_path / "run")
+    made = open_graph(place)
+    assert made.labels is not None
+    save_graph(replace(made, labels=np.roll(made.labels, 1)), place, overwrite=True)
+    before = contents(run)
+    assert "is not the graph it was" in refused(capsys, "train", "--resume", "-o", run, "--device", "cpu")
+    assert contents(run) == before
 
 
 def test_a_run_can_be_resumed_from_another_folder(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from chronospike.data.feature_store import write_features
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
-from chronospike.data.storage import feature_sets, graph_key, open_graph, save_graph
+from chronospike.data.storage import data_key, feature_sets, graph_key, open_graph, save_graph
 from chronospike.errors import InputError, OutOfSpaceError, StorageError
 from tests.six_nodes import six_nodes
 
@@ -120,6 +121,19 @@ def test_the_key_depends_on_the_edges_alone(tmp_path: Path) -> None:
     plain = graph_key(save_graph(six_nodes(), tmp_path / "a"))
     assert graph_key(save_graph(_full_graph(), tmp_path / "b")) == plain
     assert graph_key(save_graph(six_nodes(directed=True), tmp_path / "c")) != plain
+
+
+def test_the_data_key_depends_on_all_that_is_there_but_not_on_sets_made_later(tmp_path: Path) -> None:
+    plain = data_key(save_graph(six_nodes(), tmp_path / "a"))
+    assert data_key(save_graph(six_nodes(), tmp_path / "again")) == plain
+    _add_set(tmp_path / "a", "later", 0.0)
+    assert data_key(tmp_path / "a") == plain
+    full = _full_graph()
+    assert full.labels is not None
+    named = [f"{name}?" for name in full.class_names]
+    others = [full, replace(full, labels=np.roll(full.labels, 1)), replace(full, class_names=tuple(named))]
+    keys = {data_key(save_graph(graph, tmp_path / f"b{i}")) for i, graph in enumerate(others)}
+    assert len(keys | {plain}) == 4
 
 
 def _add_set(folder: Path, name: str, value: float) -> None:

@@ -61,7 +61,7 @@ def train(
         return
 
     from chronospike.cli.graphs import graph_folder
-    from chronospike.data.storage import open_graph
+    from chronospike.data.storage import data_key, open_graph
     from chronospike.training.device import choose_device, keep_freed_memory
     from chronospike.training.execute import execute
     from chronospike.training.problem import split_for
@@ -72,12 +72,14 @@ def train(
     place = choose_device(device)
     keep_freed_memory()
     folder = Path(facts["folder"]) if resume else graph_folder(facts["graph"], root, quiet=as_json)
+    if resume and facts.get("data", data_key(folder)) != data_key(folder):
+        raise InputError(f"{folder} is not the graph it was when {output} was started. Start a new run")
     # What cannot be trained on is said before features are made and before a folder is there.
     split_for(open_graph(folder, features="none").require(steps=1 if settings.static else 2, classes=2), settings)
     features = facts["features"] if resume else prepare_features(folder, settings, str(place), quiet=as_json)
     data = open_graph(folder, features=features).require(features=True)
     if not resume:
-        facts |= {"folder": str(folder.absolute()), "name": folder.name, "features": features}
+        facts |= {"folder": str(folder.absolute()), "name": folder.name, "data": data_key(folder), "features": features}
         run.begin(settings, facts, overwrite)
     board = TensorBoard(output / "tensorboard") if tensorboard else None
     if not as_json:

@@ -117,6 +117,13 @@ def graph_key(folder: str | Path) -> str:
     return hashlib.sha256(structure.encode()).hexdigest()[:16]
 
 
+def data_key(folder: str | Path) -> str:
+    """A short fingerprint of all that a graph folder held when it was written: structure, ids, labels, features."""
+    meta = read_meta(Path(folder))
+    content = [meta["class_names"], *((name, meta["arrays"][name]["sha256"]) for name in sorted(meta["arrays"]))]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+
+
 def feature_sets(folder: str | Path) -> list[str]:
     """Names of the finished feature sets of a graph folder."""
     return [found.name for found in list_features(Path(folder)) if found.complete]
