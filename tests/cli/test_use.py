@@ -13,7 +13,7 @@ import pytest
 from chronospike.cli import run as run_command
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
-from chronospike.data.storage import save_graph
+from chronospike.data.storage import open_graph, save_graph
 from tests.small_runs import assignments, contents, refused, saved_graph, small_graph, train, with_other_future, worked
 
 
@@ -210,6 +210,33 @@ def test_another_graph_that_does_not_fit_is_refused(
     folder = save_graph(change(dated_graph()), tmp_path / "g")
     said = refused(capsys, "predict", place / "run", "--graph", folder, "-o", tmp_path / "out.csv")
     assert message in said
+
+
+def test_a_graph_without_labels_is_predicted_and_embedded_but_not_scored(
+    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
+) -> None:
+    bare = save_graph(replace(dated_graph(), labels=None, class_names=()), tmp_path / "bare")
+    for name, graph in (("known", place / "g"), ("bare", bare)):
+        worked(capsys, "predict", place / "run", "--graph", graph, "-o", tmp_path / f"{name}.csv")
+        worked(capsys, "embed", place / "run", "--graph", graph, "-o", tmp_path / f"{name}.npy")
+    assert (tmp_path / "bare.npy").read_bytes() == (tmp_path / "known.npy").read_bytes()
+    columns = ["node", "class", "probability 0", "probability 1"]
+    assert [list(row) for row in read_csv(tmp_path / "bare.csv")[:1]] == [columns]
+    known = [{name: row[name] for name in columns} for row in read_csv(tmp_path / "known.csv")]
+    assert read_csv(tmp_path / "bare.csv") == known
+    before = contents(place / "run")
+    assert "has no labels" in refused(capsys, "evaluate", place / "run", "--graph", bare)
+    smooth = ("predict", place / "run", "--graph", bare, "--smooth", "-o", tmp_path / "smooth.csv")
+    assert "has no labels" in refused(capsys, *smooth)
+    assert contents(place / "run") == before
+    assert not (tmp_path / "smooth.csv").exists()
+
+
+def test_labels_that_are_inputs_are_missed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    run = train(capsys, saved_graph(tmp_path / "g"), tmp_path / "run", epochs=1, label_inputs=True)
+    bare = save_graph(replace(open_graph(tmp_path / "g"), labels=None, class_names=()), tmp_path / "bare")
+    said = refused(capsys, "embed", run, "--graph", bare, "-o", tmp_path / "z.npy")
+    assert "takes labels of neighbours as inputs, and the graph has none" in said
 
 
 def test_a_graph_that_went_away_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

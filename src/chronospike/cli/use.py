@@ -68,7 +68,7 @@ def predict(
 
     if smooth and as_of is not None:
         raise InputError("--smooth spreads labels over all edges and cannot be combined with --as-of")
-    fitted = _open(run, graph, device, as_of)
+    fitted = _open(run, graph, device, as_of, needs_labels=smooth)
     model, problem = fitted.model, fitted.problem
     chosen = _nodes(problem.graph, nodes)
     if smooth:
@@ -99,7 +99,7 @@ def embed(
 
     if output.suffix not in (".npy", ".parquet"):
         raise InputError(f"{output}: embeddings are written as .npy or .parquet")
-    fitted = _open(run, graph, device, as_of)
+    fitted = _open(run, graph, device, as_of, needs_labels=False)
     model, problem = fitted.model, fitted.problem
     chosen = _nodes(problem.graph, nodes)
     vectors = _infer(model, problem, chosen)[1]
@@ -120,7 +120,14 @@ def report(run: Run) -> None:
     say(f"wrote {write_report(run)}")
 
 
-def _open(run: Path, graph: Path | None, device: str, as_of: str | None = None, quiet: bool = False) -> Fitted:
+def _open(
+    run: Path,
+    graph: Path | None,
+    device: str,
+    as_of: str | None = None,
+    quiet: bool = False,
+    needs_labels: bool = True,
+) -> Fitted:
     from dataclasses import replace
 
     from chronospike.cli.train import prepare_features
@@ -137,7 +144,7 @@ def _open(run: Path, graph: Path | None, device: str, as_of: str | None = None, 
     where = graph or Path(facts["folder"])
     features = facts["features"] if graph is None else prepare_features(where, settings, str(place), quiet)
     data = open_graph(where, features=features)
-    fitted = load_run(data, folder, place)
+    fitted = load_run(data, folder, place, needs_labels)
     if as_of is not None:
         step = step_as_of(data, _step_or_time(as_of, data))
         steps = (step,) if settings.static else tuple(range(step + 1))

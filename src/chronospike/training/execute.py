@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from chronospike.data.graph import DynamicGraph
+from chronospike.data.splits import Split
 from chronospike.errors import ChronoSpikeError, InputError, StorageError
 from chronospike.files import write_json
 from chronospike.training.checkpoint import best_weights, load_checkpoint, save_checkpoint, seconds_per_epoch
@@ -147,15 +149,27 @@ def evaluate(
     return metrics
 
 
-def load_run(graph: DynamicGraph, run: RunFolder, device: torch.device) -> Fitted:
-    """The trained model of a finished run and its problem; a graph of other classes or features is refused."""
+def load_run(graph: DynamicGraph, run: RunFolder, device: torch.device, needs_labels: bool = True) -> Fitted:
+    """The trained model of a finished run and its problem; a graph of other classes or features is refused.
+
+    One without labels is taken where no labels are needed; its split is then empty.
+    """
     settings = run.settings()
     if not run.weights.is_file():
         raise StorageError(f"{run.path} is not finished. Go on with: chronospike train --resume -o {run.path}")
     tensors, metadata = load_weights(run.weights)
     model = rebuild(tensors, metadata, run.weights)
     known, own = class_names(metadata), list(graph.class_names)
-    if known != own:
+    split = None
+    if needs_labels:
+        graph.require(classes=2)
+    if graph.labels is None and not needs_labels:
+        if settings.label_inputs:
+            raise InputError(f"{run.path} takes labels of neighbours as inputs, and the graph has none")
+        graph = replace(graph, labels=np.full(graph.num_nodes, -1), class_names=tuple(known))
+        nobody = np.zeros(0, dtype=np.int64)
+        split = Split(nobody, nobody, nobody)
+    elif known != own:
         raise StorageError(f"{run.path} knows the classes {_listed(known)}, and the graph has {_listed(own)}")
     if architecture(settings, graph.num_features, graph.num_classes) != model.architecture:
         raise StorageError(
@@ -163,7 +177,7 @@ def load_run(graph: DynamicGraph, run: RunFolder, device: torch.device) -> Fitte
             f"{graph.num_features} features, describe another network. Use the graph and features of the training"
         )
     model.kernels = settings.kernels
-    problem = make_problem(graph, settings, device)
+    problem = make_problem(graph, settings, device, split)
     fitted = Fitted(model.to(device), problem, problem.split)
     if not fitted.is_refitted:
         return fitted

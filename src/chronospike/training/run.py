@@ -105,16 +105,16 @@ class RunFolder:
 def write_predictions(
     path: Path, graph: DynamicGraph, nodes: NDArray[np.integer[Any]], probabilities: NDArray[Any], split: Split | None
 ) -> None:
-    """A CSV with the user's node ids, the predicted class, its probabilities, the known class and the split."""
+    """A CSV with the user's node ids, the predicted class, its probabilities and, if any are known, class and split."""
     names = np.array(graph.class_names, dtype=object)
     columns: dict[str, Any] = {"node": graph.ids.take(nodes)}
     columns["class"] = pa.array(names[probabilities.argmax(axis=1)], type=pa.string())
     for index, name in enumerate(graph.class_names):
         columns[f"probability {name}"] = np.round(probabilities[:, index].astype(np.float64), 6)
-    if graph.labels is not None:
+    if graph.labels is not None and len(graph.labelled):
         codes = np.asarray(graph.labels)[nodes]
         columns["label"] = pa.array(np.where(codes >= 0, names[codes], None), type=pa.string())
-    if split is not None:
+    if split is not None and len(graph.labelled):
         part = np.full(graph.num_nodes, "", dtype=object)
         for name, members in (("train", split.train), ("validation", split.validation), ("test", split.test)):
             part[members] = name
