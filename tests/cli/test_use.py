@@ -232,6 +232,18 @@ def test_a_graph_without_labels_is_predicted_and_embedded_but_not_scored(
     assert not (tmp_path / "smooth.csv").exists()
 
 
+def test_walks_over_other_edges_are_warned_of(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    graph = dated_graph()
+    graphs = {"g": graph, "bare": replace(graph, labels=None, class_names=()), "other": with_other_future(graph, 2)}
+    for name, made in graphs.items():
+        save_graph(replace(made, features=None), tmp_path / name)
+    walks = {"feature_method": "deepwalk", "feature_dimension": 8, "feature_walks": 2}
+    run = train(capsys, tmp_path / "g", tmp_path / "run", epochs=1, **walks)
+    for name, warned in (("bare", False), ("other", True)):
+        said = worked(capsys, "embed", run, "--graph", tmp_path / name, "-o", tmp_path / "z.npy")
+        assert ("point in directions of their own" in said) == warned
+
+
 def test_labels_that_are_inputs_are_missed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run = train(capsys, saved_graph(tmp_path / "g"), tmp_path / "run", epochs=1, label_inputs=True)
     bare = save_graph(replace(open_graph(tmp_path / "g"), labels=None, class_names=()), tmp_path / "bare")

@@ -61,7 +61,7 @@ def train(
         return
 
     from chronospike.cli.graphs import graph_folder
-    from chronospike.data.storage import data_key, open_graph
+    from chronospike.data.storage import data_key, graph_key, open_graph
     from chronospike.training.device import choose_device, keep_freed_memory
     from chronospike.training.execute import execute
     from chronospike.training.problem import split_for
@@ -79,7 +79,8 @@ def train(
     features = facts["features"] if resume else prepare_features(folder, settings, str(place), quiet=as_json)
     data = open_graph(folder, features=features).require(features=True)
     if not resume:
-        facts |= {"folder": str(folder.absolute()), "name": folder.name, "data": data_key(folder), "features": features}
+        facts |= {"folder": str(folder.absolute()), "name": folder.name, "features": features}
+        facts |= {"data": data_key(folder), "edges": graph_key(folder)}
         run.begin(settings, facts, overwrite)
     board = TensorBoard(output / "tensorboard") if tensorboard else None
     if not as_json:

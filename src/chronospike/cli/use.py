@@ -131,7 +131,7 @@ def _open(
     from dataclasses import replace
 
     from chronospike.cli.train import prepare_features
-    from chronospike.data.storage import open_graph
+    from chronospike.data.storage import graph_key, open_graph
     from chronospike.estimator import step_as_of
     from chronospike.training.device import choose_device, keep_freed_memory
     from chronospike.training.execute import load_run
@@ -143,6 +143,8 @@ def _open(
     keep_freed_memory()
     where = graph or Path(facts["folder"])
     features = facts["features"] if graph is None else prepare_features(where, settings, str(place), quiet)
+    if features.startswith("deepwalk") and graph_key(where) != facts.get("edges", graph_key(where)) and not quiet:
+        say("note: DeepWalk features of another graph point in directions of their own, which the run has not learned")
     data = open_graph(where, features=features)
     fitted = load_run(data, folder, place, needs_labels)
     if as_of is not None:
