@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from chronospike.nn.aggregate import AttentiveAggregator
-from chronospike.nn.fused import fused_attention
+from chronospike.nn.fused import fused_attention, half_products, takes_half
 from chronospike.nn.model import Architecture, ChronoSpike, Record
 from chronospike.nn.rows import TreeRows
 
@@ -67,3 +67,13 @@ def test_on_the_cpu_single_precision_is_fused_and_double_is_not() -> None:
     assert fused_attention(rows, aggregator.attention_weights()) is not None
     double = TreeRows(rows.values.double(), rows.sizes, rows.nodes, rows.blocks)
     assert fused_attention(double, aggregator.double().attention_weights()) is None
+
+
+def test_half_products_are_allowed_for_a_while() -> None:
+    before = torch.get_float32_matmul_precision()
+    with half_products(True):
+        assert takes_half()
+        with half_products(False):
+            assert not takes_half()
+        assert takes_half()
+    assert torch.get_float32_matmul_precision() == before

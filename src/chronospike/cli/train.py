@@ -15,6 +15,7 @@ from chronospike.errors import InputError
 if TYPE_CHECKING:
     from chronospike.config import Settings
     from chronospike.training.loop import EpochReport, Watcher
+    from chronospike.training.run import RunFolder
     from chronospike.training.tensorboard import TensorBoard
 
 Run = Annotated[Path | None, typer.Option("-o", "--output", help="The run folder; not needed with --dry-run.")]
@@ -44,17 +45,15 @@ def train(
     from chronospike.files import check_target
     from chronospike.training.run import CONFIG, RunFolder
 
-    if output is None:
-        if not dry_run or resume:
-            raise InputError("which run folder? Give it with -o, for example: chronospike train pubmed -o runs/first")
-        output = Path("run")
-    run = RunFolder(output)
+    run = None if output is None else RunFolder(output)
+    if run is None and (resume or not dry_run):
+        raise InputError("which run folder? Give it with -o, for example: chronospike train pubmed -o runs/first")
     if resume and overwrite:
         raise InputError("--resume goes on with a run and --overwrite replaces it: choose one")
-    if not resume and not dry_run:
-        check_target(output, overwrite=overwrite, marker=CONFIG)
-    settings, facts = _settings(run, graph, preset, assignments, ratio, seed, resume)
-    if dry_run:
+    if run is not None and not resume and not dry_run:
+        check_target(run.path, overwrite=overwrite, marker=CONFIG)
+    settings, facts = _settings(run if resume else None, graph, preset, assignments, ratio, seed)
+    if run is None or dry_run:
         from chronospike.cli.estimate import report_estimate
 
         report_estimate(facts["graph"], root, settings, device, as_json)
@@ -72,8 +71,8 @@ def train(
     place = choose_device(device)
     keep_freed_memory()
     folder = Path(facts["folder"]) if resume else graph_folder(facts["graph"], root, quiet=as_json)
-    if resume and facts.get("data", data_key(folder)) != data_key(folder):
-        raise InputError(f"{folder} is not the graph it was when {output} was started. Start a new run")
+    if resume and facts.get("data") not in (None, data_key(folder)):
+        raise InputError(f"{folder} is not the graph it was when {run.path} was started. Start a new run")
     # What cannot be trained on is said before features are made and before a folder is there.
     split_for(open_graph(folder, features="none").require(steps=1 if settings.static else 2, classes=2), settings)
     features = facts["features"] if resume else prepare_features(folder, settings, str(place), quiet=as_json)
@@ -82,7 +81,7 @@ def train(
         facts |= {"folder": str(folder.absolute()), "name": folder.name, "features": features}
         facts |= {"data": data_key(folder), "edges": graph_key(folder)}
         run.begin(settings, facts, overwrite)
-    board = TensorBoard(output / "tensorboard") if tensorboard else None
+    board = TensorBoard(run.path / "tensorboard") if tensorboard else None
     if not as_json:
         say(f"seed {settings.seed}, {data.num_nodes:,} nodes, {data.num_steps} steps, {features} features, {place}")
     try:
@@ -98,38 +97,37 @@ def train(
                 on_note=None if as_json else say,
             )
     except KeyboardInterrupt:
-        typer.echo(f"stopped. Go on with: chronospike train --resume -o {output}", err=True)
+        typer.echo(f"stopped. Go on with: chronospike train --resume -o {run.path}", err=True)
         raise
     from chronospike.analysis.report import write_report
 
-    report = write_report(output)
+    report = write_report(run.path)
     if as_json:
         print_json(metrics)
         return
     print_scores(metrics)
-    say(f"wrote {output}: metrics.json, predictions.csv, {report.name}")
+    say(f"wrote {run.path}: metrics.json, predictions.csv, {report.name}")
 
 
 def _settings(
-    run: Any,
+    earlier: RunFolder | None,
     graph: str | None,
     preset: str | None,
     assignments: list[str] | None,
     ratio: float | None,
     seed: int | None,
-    resume: bool,
 ) -> tuple[Settings, dict[str, Any]]:
-    """The settings of the run and what else is worth keeping about it."""
+    """The settings of the run, those of an `earlier` one if it goes on, and what else is worth keeping about it."""
     from chronospike.config import make_settings, parse_assignments, preset_names, read_preset
 
     given: dict[str, Any] = parse_assignments(assignments or [])
     given |= {name: value for name, value in (("ratio", ratio), ("seed", seed)) if value is not None}
-    if resume:
-        settings, facts = run.settings(), run.facts()
+    if earlier is not None:
+        settings, facts = earlier.settings(), earlier.facts()
         wanted = settings.change(**{**(read_preset(preset) if preset else {}), **given})
-        run.require_same(wanted)
+        earlier.require_same(wanted)
         if graph is not None and graph != facts["graph"] and Path(graph).absolute() != Path(facts["folder"]):
-            raise InputError(f"{run.path} was started on '{facts['graph']}', not on '{graph}'")
+            raise InputError(f"{earlier.path} was started on '{facts['graph']}', not on '{graph}'")
         return settings, facts
     if graph is None:
         raise InputError("which graph? Give a folder or a dataset's name, for example: chronospike train pubmed -o RUN")

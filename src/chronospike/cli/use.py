@@ -143,7 +143,7 @@ def _open(
     keep_freed_memory()
     where = graph or Path(facts["folder"])
     features = facts["features"] if graph is None else prepare_features(where, settings, str(place), quiet)
-    if features.startswith("deepwalk") and graph_key(where) != facts.get("edges", graph_key(where)) and not quiet:
+    if features.startswith("deepwalk") and facts.get("edges") not in (None, graph_key(where)) and not quiet:
         say("note: DeepWalk features of another graph point in directions of their own, which the run has not learned")
     data = open_graph(where, features=features)
     fitted = load_run(data, folder, place, needs_labels)

@@ -5,6 +5,8 @@ The meaning is that of `AttentiveAggregator`, and of `ChronoSpike.read`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -82,3 +84,14 @@ def fused_readout(
 def takes_half() -> bool:
     """Whether products may be taken of operands in less than single precision."""
     return torch.get_float32_matmul_precision() != "highest"
+
+
+@contextmanager
+def half_products(allowed: bool) -> Iterator[None]:
+    """Meanwhile `takes_half` answers `allowed`, and torch's own products follow it too."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if allowed else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -25,6 +25,7 @@ from torch.utils._pytree import tree_leaves
 from chronospike.config import Settings
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.splits import make_split
+from chronospike.nn.fused import half_products
 from chronospike.nn.model import ChronoSpike, Record
 from chronospike.nn.rows import TreeRows
 from chronospike.sampling.batches import num_batches
@@ -119,13 +120,11 @@ def gpu_activation_bytes(model: ChronoSpike, settings: Settings, steps: int, bat
     if settings.kernels == "plain":
         return activation_bytes(model, settings, steps, batch, GPU_LANE)
     before, model.kernels = model.kernels, "shapes"
-    precision = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest" if settings.precision == "single" else "high")
     try:
-        return activation_bytes(model, settings, steps, batch, GPU_LANE)
+        with half_products(settings.precision != "single"):
+            return activation_bytes(model, settings, steps, batch, GPU_LANE)
     finally:
         model.kernels = before
-        torch.set_float32_matmul_precision(precision)
 
 
 def live_trace(work: Callable[[], object]) -> list[int]:

@@ -163,7 +163,7 @@ def load_run(graph: DynamicGraph, run: RunFolder, device: torch.device, needs_la
     split = None
     if needs_labels:
         graph.require(classes=2)
-    if graph.labels is None and not needs_labels:
+    if graph.labels is None:
         if settings.label_inputs:
             raise InputError(f"{run.path} takes labels of neighbours as inputs, and the graph has none")
         graph = replace(graph, labels=np.full(graph.num_nodes, -1), class_names=tuple(known))

@@ -6,8 +6,8 @@ network always sees lanes of one fixed size, the last one padded, and each node'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from chronospike.nn.fused import half_products
 from chronospike.nn.model import ChronoSpike
 from chronospike.training.problem import Problem
 
@@ -57,13 +58,6 @@ def infer(
     return probabilities.cpu(), embeddings.cpu()
 
 
-@contextmanager
-def product_precision(problem: Problem) -> Iterator[None]:
+def product_precision(problem: Problem) -> AbstractContextManager[None]:
     """On a GPU with `precision: half`, products of half-precision operands; sums and neurons are single regardless."""
-    before = torch.get_float32_matmul_precision()
-    if problem.device.type == "cuda":
-        torch.set_float32_matmul_precision("high" if problem.half else "highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+    return half_products(problem.half) if problem.device.type == "cuda" else nullcontext()

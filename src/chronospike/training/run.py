@@ -1,7 +1,7 @@
 """A run is a folder: what was asked, how it went, and what came out.
 
 config.yaml          every setting
-run.json             the graph, the feature set, the preset, the command
+run.json             the graph with fingerprints of its data and of its edges, the feature set, the preset, the command
 metrics.jsonl        a line per epoch
 checkpoint/          what an interrupted run goes on from
 model.safetensors    the weights of the best epoch

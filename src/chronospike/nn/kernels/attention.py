@@ -67,6 +67,16 @@ class _Span(NamedTuple):
     fanout: int
 
 
+class _Rows(NamedTuple):
+    """Rows of a hop among those of all hops: how many a step has, how many in all steps, how many of all hops, and
+    where they start."""
+
+    n: int
+    rows: int
+    columns: int
+    start: int
+
+
 class _Launch:
     """What the launches of one call have in common."""
 
@@ -85,17 +95,17 @@ class _Launch:
             values if rows.nodes is None else rows.nodes,
             values if rows.blocks is None else rows.blocks,
         )
-        self.gathers = {"GATHER": rows.nodes is not None, "HALF": half}
+        self.reading = {"GATHER": rows.nodes is not None, "HALF": half}
         self.factors = torch.float16 if half else torch.float32
 
-    def side(self, span: _Span, is_own: bool) -> tuple[int, int, int, int]:
-        """n, rows, columns, start: of a hop's targets or of their neighbours."""
+    def side(self, span: _Span, is_own: bool) -> _Rows:
+        """A hop's targets or their neighbours, among all positions."""
         n, start = (span.n, span.own_start) if is_own else (span.n * span.fanout, span.near_start)
-        return n, self.rows.steps * n, self.columns, start
+        return _Rows(n, self.rows.steps * n, self.columns, start)
 
-    def targets(self, span: _Span) -> tuple[int, int, int, int]:
-        """n, rows, targets, start: of a hop's targets among all that have neighbours."""
-        return span.n, self.rows.steps * span.n, self.rows.targets, span.own_start
+    def targets(self, span: _Span) -> _Rows:
+        """A hop's targets, among the positions that have neighbours."""
+        return _Rows(span.n, self.rows.steps * span.n, self.rows.targets, span.own_start)
 
     def heads_of(self) -> tuple[int, int]:
         """How many heads a program takes, and the channels of each, padded. A product takes sixteen columns."""
@@ -136,11 +146,11 @@ def _programs(shape: _Shape, rows: int) -> int:
 def _project(launch: _Launch, span: _Span, is_own: bool, weight: Tensor) -> Tensor:
     """`[rows, C]`: the projections of a hop's targets or of their neighbours, without the bias."""
     place = launch.side(span, is_own)
-    out = launch.empty(place[1])
+    out = launch.empty(place.rows)
     columns = min(_CHANNELS, padded(launch.channels))
-    kernels.project_kernel[(_programs(_PROJECT, place[1]), triton.cdiv(launch.channels, columns))](
+    kernels.project_kernel[(_programs(_PROJECT, place.rows), triton.cdiv(launch.channels, columns))](
         *launch.source, weight, out, *place, launch.rows.values.shape[1],
-        CHANNELS=launch.channels, BC=columns, **launch.features(), **launch.gathers, **launch.options(_PROJECT),
+        CHANNELS=launch.channels, BC=columns, **launch.features(), **launch.reading, **launch.options(_PROJECT),
     )  # fmt: skip
     return out
 
@@ -155,7 +165,7 @@ class _Attend(torch.autograd.Function):
             for span in launch.spans:
                 own, near = _project(launch, span, True, w_self), _project(launch, span, False, w_near)
                 place = launch.targets(span)
-                kernels.mix_kernel[(_programs(_MIX, place[1]), launch.groups())](
+                kernels.mix_kernel[(_programs(_MIX, place.rows), launch.groups())](
                     own, near, b_self, b_near, a_self, a_near, out, *place, slope,
                     FANOUT=span.fanout, **launch.by_head(_MIX),
                 )  # fmt: skip
@@ -211,7 +221,7 @@ class _Gradients:
     def of_inputs(self, by_values: Tensor, is_own: bool, weight: Tensor, adds: bool) -> None:
         launch, place = self.launch, self.launch.side(self.span, is_own)
         features = launch.features()
-        kernels.inputs_kernel[(_programs(_INPUTS, place[1]), triton.cdiv(launch.width, features["BD"]))](
+        kernels.inputs_kernel[(_programs(_INPUTS, place.rows), triton.cdiv(launch.width, features["BD"]))](
             weight, self.own if is_own else self.near, self.scales, by_values, *place,
             _BLOCK * (1 if is_own else self.span.fanout), int(adds), HALF=launch.half, GROUPS=self.groups,
             **features, **launch.by_head(_INPUTS),
@@ -225,7 +235,7 @@ class _WeightSums:
         self.launch = launch
         self.features = launch.features(max(16, _SUMS // math.prod(launch.heads_of())))
         self.tiles = int(triton.cdiv(launch.width, self.features["BD"]))
-        rows = max((launch.side(span, False)[1] for span in launch.spans), default=0)
+        rows = max((launch.side(span, False).rows for span in launch.spans), default=0)
         self.programs = int(triton.cdiv(_programs(_WEIGHTS, rows), self.tiles))
         self.parts = single(like, 2, self.programs, launch.channels, launch.width)
 
@@ -234,7 +244,7 @@ class _WeightSums:
         kernels.weights_kernel[(self.programs, gradients.groups, self.tiles)](
             *launch.source, gradients.own if is_own else gradients.near, gradients.scales, self.parts[int(not is_own)],
             *launch.side(span, is_own), launch.rows.values.shape[1], 1 if is_own else span.fanout, int(number > 0),
-            **self.features, **launch.gathers, **launch.by_head(_WEIGHTS),
+            **self.features, **launch.reading, **launch.by_head(_WEIGHTS),
         )  # fmt: skip
 
     def totals(self) -> tuple[Tensor, Tensor]:

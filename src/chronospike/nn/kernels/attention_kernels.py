@@ -278,12 +278,9 @@ def weights_kernel(  # type: ignore[no-untyped-def]
         values = tl.load(x + _at(row, WIDTH, d), mask=inside[:, None] & (d < WIDTH)[None, :], other=0.0)
         place = grad + _at(r, HEADS * PART, channel)
         left = tl.trans(tl.load(place, mask=inside[:, None] & real[None, :], other=0.0))
-        if HALF:
-            following = _scale_of(scales, block + tl.num_programs(0), rows, per_scale, group, HALF, BM)
-            total += tl.dot(left, _factor(values, HALF)) * scale
-            scale = following
-        else:
-            total = _dot(left, _factor(values, HALF), total, HALF)
+        following = _scale_of(scales, block + tl.num_programs(0), rows, per_scale, group, HALF, BM)
+        total += _dot(left, _factor(values, HALF), tl.zeros([HP * PP, BD], dtype=tl.float32), HALF) * scale
+        scale = following
     if adds > 0:
         total += tl.load(part, mask=wanted, other=0.0)
     tl.store(part, total, mask=wanted)

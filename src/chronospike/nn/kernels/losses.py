@@ -1,4 +1,4 @@
-"""The training objective on a GPU: cross-entropy and InfoNCE in three kernels, their gradients in one.
+"""The training objective on a GPU: cross-entropy and InfoNCE in three kernels, their gradients in one for both views.
 
 The meaning is that of `chronospike.nn.losses`. The similarities of all pairs are never written to memory: each program
 follows a block of rows and goes through the others, and on the way back computes them again.
@@ -252,15 +252,15 @@ class TritonLosses(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         logits, targets, weights, views, norms, flags, normalisers, sums, key = ctx.saved_tensors
         o: Objective = ctx.objective
-        nodes, views_of = len(logits), 2 if o.contrastive > 0 else 1
-        grad_logits, grad_z = torch.empty_like(logits), single(logits, views_of, *ctx.shape)
+        nodes, num_views = len(logits), 2 if o.contrastive > 0 else 1
+        grad_logits, grad_z = torch.empty_like(logits), single(logits, num_views, *ctx.shape)
         with on(logits.device):
-            _back_kernel[(triton.cdiv(nodes, _ROWS), views_of)](
+            _back_kernel[(triton.cdiv(nodes, _ROWS), num_views)](
                 logits, targets, weights, views, norms, flags, normalisers, sums, grads[0].contiguous(),
                 grad_logits, grad_z, key, limit(o.view_dropout), scale(o.view_dropout), nodes, 1 / o.temperature,
                 o.smoothing, o.contrastive, **ctx.constants, DROPOUT=o.view_dropout > 0, num_stages=2,
             )  # fmt: skip
-        return None, None, grad_logits, add_up(grad_z) if views_of > 1 else grad_z[0], None, None, None
+        return None, None, grad_logits, add_up(grad_z), None, None, None
 
 
 def _constants(
