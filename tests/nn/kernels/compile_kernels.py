@@ -8,7 +8,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from chronospike.nn.kernels import attention_kernels, fetch, lif, losses, readout_kernels, sums
+from chronospike.nn.kernels import attention, attention_kernels, fetch, lif, losses, readout_kernels, sums
 from chronospike.sampling import triton_backend
 
 WHOLE = {
@@ -28,7 +28,10 @@ def compile_one(kernel: Any, constants: dict[str, Any], warps: int = 4, stages: 
     known = {**WHOLE, **HALVES, **NUMBERS, **dict.fromkeys(COUNTS, "i32"), **types}
     signature = {name: "constexpr" if name in constants else known.get(name, "*fp32") for name in kernel.arg_names}
     values = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
-    source = ASTSource(fn=kernel, signature=signature, constexprs=values)
+    # As torch's tensors are: what is aligned is read ahead into shared memory, and takes more of it.
+    pointers = [i for i, name in enumerate(kernel.arg_names) if signature[name].startswith("*")]
+    aligned = {(i,): [["tt.divisibility", 16]] for i in pointers}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=values, attrs=aligned)
     made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps, "num_stages": stages})
     # What every GPU since Ampere has.
     assert made.metadata.shared <= 99 * 1024, (kernel.__name__, made.metadata.shared)
@@ -39,17 +42,23 @@ def compile_attention(source: dict[str, Any], heads: dict[str, int]) -> None:
     """As they are for the features, which are gathered, and for spikes, which are not."""
     halves = dict.fromkeys(("own", "near", "own_grad", "near_grad", "grad", "out"), "*fp16")
     halves["x"] = "*fp16" if source["GATHER"] else "*fp32"
-    stages, channels = 5 if source["GATHER"] else 3, heads["PART"] * heads["HEADS"]
+    channels = heads["PART"] * heads["HEADS"]
     features = {"WIDTH": 128, "BD": 128}
-    dense = {"CHANNELS": channels, "BC": channels, "BM": 64, **features}
-    compile_one(attention_kernels.project_kernel, {**source, **dense}, 4, stages, **halves)
+
+    def compile_shaped(kernel: Any, shape: attention._Shape, constants: dict[str, Any], **types: str) -> None:
+        stages = shape.stages if source["GATHER"] else min(3, shape.stages)
+        compile_one(kernel, {**constants, "BM": shape.rows}, shape.warps, stages, **{**halves, **types})
+
+    dense = {**source, **features, "CHANNELS": channels, "BC": channels}
+    compile_shaped(attention_kernels.project_kernel, attention._PROJECT, dense)
     hop = {**heads, "FANOUT": 5}
-    compile_one(attention_kernels.mix_kernel, {**hop, "BM": 8}, 4, 1, **{**halves, "out": "*fp32"})
-    compile_one(attention_kernels.mix_back_kernel, {**hop, "HALF": True, "BM": 32}, channels // 8, 1, **halves)
-    sums = {**source, **heads, **features, "BM": 32, "BD": 8192 // channels}
-    compile_one(attention_kernels.weights_kernel, sums, 8, stages, **halves)
-    inputs = {**heads, **features, "HALF": True, "GROUPS": 1, "BM": 64}
-    compile_one(attention_kernels.inputs_kernel, inputs, 4, 1, **halves)
+    compile_shaped(attention_kernels.mix_kernel, attention._MIX, hop, out="*fp32")
+    back = attention._MIX_BACK._replace(warps=channels // 8)
+    compile_shaped(attention_kernels.mix_back_kernel, back, {**hop, "HALF": True})
+    sums = {**source, **heads, **features, "BD": attention._SUMS // channels}
+    compile_shaped(attention_kernels.weights_kernel, attention._WEIGHTS, sums)
+    inputs = {**heads, **features, "HALF": True, "GROUPS": 1}
+    compile_shaped(attention_kernels.inputs_kernel, attention._INPUTS, inputs)
 
 
 def main() -> None:
