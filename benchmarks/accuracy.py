@@ -29,6 +29,7 @@ from chronospike.data.storage import open_graph, save_graph
 from chronospike.features.recipes import ensure_features
 from chronospike.training.device import choose_device, keep_freed_memory
 from chronospike.training.execute import execute
+from chronospike.training.problem import split_for
 from chronospike.training.run import METRICS, RunFolder
 
 
@@ -87,7 +88,8 @@ def train_one(row: Row, seed: int, options: argparse.Namespace) -> None:
     resume = run.checkpoint.is_file()
     if not resume:
         facts = {"graph": row.dataset, "name": row.dataset, "features": features, "preset": row.preset}
-        run.begin(settings_of(row, seed, options.set), facts, overwrite=True)
+        settings = settings_of(row, seed, options.set)
+        run.begin(settings, facts, graph, split_for(graph, settings), overwrite=True)
     execute(graph, run, choose_device(options.device), resume=resume, smooth=True)
 
 

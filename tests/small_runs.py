@@ -20,7 +20,8 @@ from chronospike.data.synthetic import synthetic_graph
 from chronospike.nn import losses
 from chronospike.nn.losses import contrastive_loss
 from chronospike.training.loop import Trainer
-from chronospike.training.problem import Problem, make_problem, new_model
+from chronospike.training.problem import Problem, make_problem, new_model, split_for
+from chronospike.training.run import RunFolder
 
 CPU = torch.device("cpu")
 SMALL: dict[str, Any] = {
@@ -49,7 +50,14 @@ def small_problem(graph: DynamicGraph | None = None, **values: Any) -> Problem:
 
 def small_trainer(graph: DynamicGraph | None = None, **values: Any) -> Trainer:
     problem = small_problem(graph, **values)
-    return Trainer(new_model(problem.settings, problem.graph.num_features, problem.graph.num_classes), problem)
+    return Trainer(new_model(problem.settings, problem.inputs.width, problem.graph.num_classes), problem)
+
+
+def begun(path: Path, **values: Any) -> RunFolder:
+    """A run folder ready to be trained on the small graph."""
+    run, graph, settings = RunFolder(path), small_graph(), small_settings(**values)
+    run.begin(settings, {"graph": "mine", "name": "mine"}, graph, split_for(graph, settings), overwrite=False)
+    return run
 
 
 def same_weights(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:

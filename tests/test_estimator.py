@@ -14,11 +14,13 @@ from sklearn.metrics import accuracy_score
 from sklearn.model_selection import GridSearchCV
 
 from chronospike.config import Settings
+from chronospike.data.attributes import Column
 from chronospike.data.csr import history_and_snapshot
 from chronospike.data.graph import DynamicGraph
+from chronospike.data.ids import NodeIds
 from chronospike.data.synthetic import synthetic_graph
 from chronospike.errors import InputError, StorageError
-from chronospike.estimator import ChronoSpikeClassifier, step_as_of
+from chronospike.estimator import ChronoSpikeClassifier
 
 SMALL: dict[str, Any] = {
     "hidden": (16, 8), "heads": 2, "temporal_heads": 2, "feedforward": 16, "fanouts": (3, 2), "dropout": 0.2,
@@ -137,15 +139,66 @@ def test_as_of_the_last_step_is_everything(fitted: ChronoSpikeClassifier) -> Non
     np.testing.assert_array_equal(fitted.predict_proba(TEST, as_of=4), fitted.predict_proba(TEST))
 
 
-def test_as_of_is_a_step_or_a_time(graph: DynamicGraph) -> None:
-    years = replace(graph, step_start=np.arange(2000, 2010, 2), step_end=np.arange(2001, 2011, 2))
-    assert [step_as_of(years, value) for value in (3, 2003, "2003", np.int64(2009))] == [3, 1, 1, 4]
-    dates = replace(graph, step_start=np.arange("2000", "2005", dtype="datetime64[Y]").astype("datetime64[D]"))
-    dates = replace(dates, step_end=dates.step_start + 364)
-    assert step_as_of(dates, "2002-05-01") == 2
-    for known, value in ((years, 5), (years, 2011), (years, "soon"), (dates, 2002)):
-        with pytest.raises(InputError):
-            step_as_of(known, value)
+@pytest.mark.parametrize("as_of", ["", "NaT", "now", "today", float("nan"), 5, -1])
+def test_an_as_of_that_names_no_step_is_refused(fitted: ChronoSpikeClassifier, as_of: Any) -> None:
+    with pytest.raises(InputError, match="as_of"):
+        fitted.embed([0], as_of=as_of)
+
+
+def test_smoothing_as_of_a_step_spreads_no_later_edge(graph: DynamicGraph, fitted: ChronoSpikeClassifier) -> None:
+    other = with_other_future(graph, 2)
+    for as_of, is_same in ((2, True), (4, False)):
+        one, two = (fitted.predict_proba(g, TEST, as_of=as_of, smooth=True) for g in (graph, other))
+        assert np.array_equal(one, two) == is_same
+
+
+def test_nodes_are_taken_by_the_users_own_ids(graph: DynamicGraph, fitted: ChronoSpikeClassifier) -> None:
+    named = replace(graph, ids=NodeIds.of([f"u{k:03d}" for k in range(120)]))
+    model = ChronoSpikeClassifier(named, **SMALL).fit(TRAIN)
+    assert np.array_equal(model.predict_proba(ids=["u100", "u007"]), model.predict_proba([100, 7]))
+    assert np.array_equal(model.embed(ids="u100"), model.embed([100]))
+    with pytest.raises(InputError, match="1 id\\(s\\) are not in the graph, the first: 'nobody'"):
+        model.predict(ids=["u001", "nobody"])
+    with pytest.raises(InputError, match="by index or by your own ids, not both"):
+        fitted.predict([1], ids=[1])
+
+
+@pytest.mark.parametrize("features", ["auto", "fastrp", "own+fastrp", "own+deepwalk"])
+def test_features_that_are_not_there_are_made(graph: DynamicGraph, features: str, tmp_path: Path) -> None:
+    given = graph if features.startswith("own") else graph.with_features(None)
+    made = {"feature_dimension": 4, "feature_walks": 1, "feature_method": "fastrp", "features": features}
+    model = ChronoSpikeClassifier(given, **{**SMALL, **made}).fit(TRAIN)
+    assert model.model_.architecture.inputs == (12 if features.startswith("own") else 4)
+    expected = model.predict_proba(TEST)
+    again = ChronoSpikeClassifier.load(model.save(tmp_path / "m"), given, device="cpu")
+    if "deepwalk" not in features:
+        assert np.array_equal(again.predict_proba(TEST), expected)
+
+
+def test_deepwalk_features_of_other_edges_are_refused(graph: DynamicGraph) -> None:
+    made = {"feature_dimension": 4, "feature_walks": 1, "feature_method": "deepwalk"}
+    model = ChronoSpikeClassifier(graph.with_features(None), **{**SMALL, **made}).fit(TRAIN)
+    other = with_other_future(graph, 2).with_features(None)
+    with pytest.raises(InputError, match="reads DeepWalk features, and those of another graph"):
+        model.predict(other)
+
+
+def test_attributes_are_encoded_as_in_the_fit(graph: DynamicGraph, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    amount = np.exp(rng.normal(size=120)).astype(np.float32)
+    colour = rng.integers(0, 2, 120).astype(np.float32)
+    columns = (Column("amount"), Column("colour", "category", ("blue", "red")))
+    model = ChronoSpikeClassifier(**SMALL).fit(graph.with_features(np.stack([amount, colour], 1), columns), TRAIN)
+    expected = model.predict_proba(TEST)
+    model = ChronoSpikeClassifier.load(model.save(tmp_path / "m"), device="cpu")
+    # Other columns before them, a category more, which shifts the codes, and half of the nodes.
+    wider = (Column("new"), Column("colour", "category", ("amber", "blue", "red")), Column("amount"))
+    values = np.stack([np.ones(120, dtype=np.float32), colour + 1, amount], axis=1)
+    with pytest.warns(UserWarning, match="does not read are left out: new"):
+        again = model.predict_proba(graph.with_features(values, wider), TEST)
+    assert np.array_equal(again, expected)
+    with pytest.raises(InputError, match="reads the attribute 'amount'"):
+        model.predict(graph.with_features(values[:, :2], wider[:2]))
 
 
 def test_smoothing_uses_the_labels_of_the_fit(fitted: ChronoSpikeClassifier) -> None:
@@ -294,7 +347,7 @@ def test_calls_that_make_no_sense_are_explained(graph: DynamicGraph, fitted: Chr
 
 def test_features_of_another_width_are_refused(graph: DynamicGraph, fitted: ChronoSpikeClassifier) -> None:
     assert graph.features is not None
-    with pytest.raises(InputError, match="7 features per node, and the model was fitted on 8"):
+    with pytest.raises(InputError, match="reads the attribute 'x7', and the graph has none of that name"):
         fitted.predict(graph.with_features(graph.features[..., :7]))
 
 

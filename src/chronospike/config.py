@@ -29,13 +29,19 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     # Data
-    features: str = Field("auto", description="a feature set by name, 'own', or 'auto': own, else made as below")
+    features: str = Field(
+        "auto",
+        description="'own', 'deepwalk', 'fastrp' or a set by name; several joined with '+'; 'auto': own, else made",
+    )
     feature_method: Literal["deepwalk", "fastrp"] = "deepwalk"
     feature_dimension: Count = 128
     feature_walks: Count = Field(10, description="DeepWalk: walks from each node")
     feature_negatives: Count = Field(1, description="DeepWalk: noise nodes per centre")
     feature_warm_start: bool = Field(False, description="DeepWalk: begin each step from the one before")
     feature_seed: Annotated[int, Field(ge=0)] = 0
+    standardise_over: Literal["seen", "all"] = Field(
+        "seen", description="made features by the nodes seen by each step, or by all as in the paper"
+    )
     ratio: Annotated[float, Field(gt=0, lt=1)] = Field(0.8, description="share of labelled nodes that is not test")
     validation: Annotated[float, Field(gt=0, lt=0.5)] = Field(0.05, description="share for validation, out of `ratio`")
     split_seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(42, description="the benchmark's; runs differ by `seed`")

@@ -10,7 +10,7 @@ every call do the same:
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+import warnings
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,10 +21,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from chronospike.config import Settings, make_settings, read_preset, read_settings, write_settings
-from chronospike.data.csr import history_and_snapshot
+from chronospike.data.as_of import step_as_of
+from chronospike.data.attributes import AttributeEncoder
 from chronospike.data.graph import DynamicGraph
+from chronospike.data.storage import structure_key
 from chronospike.errors import InputError, StorageError, nearest
-from chronospike.files import atomic_folder
+from chronospike.features.recipes import check_transfer, methods_for, with_features_for
+from chronospike.files import atomic_folder, read_json, write_json
 from chronospike.nn.model import ChronoSpike
 from chronospike.training.device import choose_device
 from chronospike.training.inference import infer
@@ -32,22 +35,22 @@ from chronospike.training.known_labels import KnownLabels, check_classes, check_
 from chronospike.training.loop import EpochReport, Trainer, Watcher
 from chronospike.training.problem import Problem, architecture, make_problem, new_model
 from chronospike.training.refit import Fitted, is_refitted, second_trainer
-from chronospike.training.smoothing import choose_and_smooth
 from chronospike.training.weights import class_names, load_weights, rebuild, save_weights
 
 _SETTINGS, _WEIGHTS, _LABELS = "config.yaml", "model.safetensors", "labels.parquet"
-_FIRST = "first.safetensors"
+_FIRST, _INPUTS = "first.safetensors", "inputs.json"
 _OWN = ("graph", "preset", "device", "verbose")
 
 
 class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Classifies and embeds the nodes of a dynamic graph.
 
-    A share `validation` of the nodes given to `fit` chooses the best epoch; the settings `ratio`, `split_order` and
-    `features` belong to the command line and do nothing here.
+    A share `validation` of the nodes given to `fit` chooses the best epoch; the settings `ratio` and `split_order`
+    belong to the command line and do nothing here. A graph without features gets them made from its edges, as the
+    settings `features` and `feature_…` say.
 
     Args:
-        graph: with features; may be left out and given to each call instead.
+        graph: may be left out and given to each call instead.
         preset: a preset by name, or a YAML file; None for the paper's settings.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         verbose: a line per epoch on standard error.
@@ -58,6 +61,8 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         settings_: all settings of the fit.
         model_: the network with the weights of the best epoch.
         known_: the labels it was fitted with, by node id.
+        encoder_: how the nodes' own attributes become inputs, by column name; None if there are none.
+        edges_: a fingerprint of the edges that features were made from; None if none were made.
         history_: a report per epoch.
         first_model_: with `refit=True` the model before the second fit, which has not seen the validation labels.
         graph_: the graph that calls without one use.
@@ -90,10 +95,10 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         graph, chosen, labels = _arguments(X, nodes, y, self.graph)
         settings = self._settings()
         device = choose_device(self.device)
-        graph.require(features=True)
         known, classes = known_labels(graph, chosen, labels, settings.validation, settings.split_seed)
-        problem = _problem(graph, known, classes, settings, device)
-        model = new_model(settings, graph.num_features, len(classes))
+        featured = with_features_for(graph, settings, str(device))
+        problem = _problem(featured, known, classes, settings, device)
+        model = new_model(settings, problem.inputs.width, len(classes))
         # Training seeds torch's own generators for each batch; the caller's are given back as they were.
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             trainer = Trainer(model, problem)
@@ -106,46 +111,44 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 trainer.run()
         self.classes_, self.settings_, self.model_ = classes, settings, trainer.model
         self.known_ = known
+        self.encoder_ = problem.inputs.encoder
+        self.edges_ = structure_key(graph) if featured is not graph and featured.made_features else None
         self.graph_: DynamicGraph | None = graph
         self._problem_of_graph = (graph, problem)
         return self
 
-    def predict(self, X: Any = None, nodes: Any = None, *, as_of: Any = None, smooth: bool = False) -> NDArray[Any]:
+    def predict(
+        self, X: Any = None, nodes: Any = None, *, ids: Any = None, as_of: Any = None, smooth: bool = False
+    ) -> NDArray[Any]:
         """`[K]` the likeliest class of each node; the arguments are those of `predict_proba`."""
-        likeliest = self.predict_proba(X, nodes, as_of=as_of, smooth=smooth).argmax(axis=1)
+        likeliest = self.predict_proba(X, nodes, ids=ids, as_of=as_of, smooth=smooth).argmax(axis=1)
         classes: NDArray[Any] = self.classes_[likeliest]
         return classes
 
     def predict_proba(
-        self, X: Any = None, nodes: Any = None, *, as_of: Any = None, smooth: bool = False
+        self, X: Any = None, nodes: Any = None, *, ids: Any = None, as_of: Any = None, smooth: bool = False
     ) -> NDArray[np.floating[Any]]:
         """`[K, C]` class probabilities.
 
         Args:
             X: a graph, or the nodes.
             nodes: `[K]` node indices; by default all nodes.
-            as_of: use the graph up to this step only. A whole number below the number of steps is a step, anything
-                else a time in the graph's own unit: `as_of="2010"` is a time where `as_of=10` is a step.
+            ids: `[K]` nodes by your own ids, instead of `nodes`.
+            as_of: use only what was there by then: a step (a whole number below the number of steps), or a time in the
+                graph's own unit, which stands for the last step that had ended by then. Nodes without an edge by then
+                are those where `graph.seen_by(step_as_of(graph, as_of))` is False.
             smooth: spread the labels of the fit over the edges (Correct and Smooth).
         """
-        problem, chosen = self._ready(X, nodes, as_of)
+        fitted, chosen = self._ready(X, nodes, ids, as_of)
         if not smooth:
-            return infer(self.model_, self._final(problem), chosen)[0].numpy()
-        train, validation = problem.split.train, problem.split.validation
-        if not len(train) or not len(validation):
-            raise InputError("smooth needs the labels of the fit, and too few of their nodes are in this graph")
-        first = None if self.first_model_ is None else (self.first_model_, problem)
-        fitted = Fitted(self.model_, self._final(problem), problem.split, first)
-        edges = _until(problem.graph, problem.steps[-1])
-        smoothed, self.smoothing_ = choose_and_smooth(
-            edges, fitted.probabilities(), train, validation, fitted.first_probabilities()
-        )
+            return infer(fitted.model, fitted.problem, chosen)[0].numpy()
+        smoothed, self.smoothing_ = fitted.smoothed(fitted.probabilities())
         return smoothed[chosen]
 
-    def embed(self, X: Any = None, nodes: Any = None, *, as_of: Any = None) -> NDArray[np.float32]:
+    def embed(self, X: Any = None, nodes: Any = None, *, ids: Any = None, as_of: Any = None) -> NDArray[np.float32]:
         """`[K, hidden[-1]]` embeddings z of each node; the arguments are those of `predict_proba`."""
-        problem, chosen = self._ready(X, nodes, as_of)
-        embeddings: NDArray[np.float32] = infer(self.model_, self._final(problem), chosen)[1].numpy()
+        fitted, chosen = self._ready(X, nodes, ids, as_of)
+        embeddings: NDArray[np.float32] = infer(fitted.model, fitted.problem, chosen)[1].numpy()
         return embeddings
 
     def score(
@@ -184,6 +187,8 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             if self.first_model_ is not None:
                 save_weights(self.first_model_, folder / _FIRST, class_names=self.classes_.tolist())
             self.known_.save(folder / _LABELS)
+            encoder = None if self.encoder_ is None else self.encoder_.to_json()
+            write_json(folder / _INPUTS, {"columns": encoder, "edges": self.edges_})
         return Path(path)
 
     @classmethod
@@ -197,7 +202,11 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         inputs = a.inputs - (a.classes if settings.label_inputs else 0)
         if architecture(settings, inputs, a.classes) != a or len(classes) != a.classes:
             raise StorageError(f"{folder}: {_SETTINGS} and {_WEIGHTS} do not belong together. Save the model again")
+        described = read_json(folder / _INPUTS)
         found = cls(graph, device=device, **settings.model_dump())
+        found.encoder_, found.edges_ = None, described.get("edges")
+        if described.get("columns") is not None:
+            found.encoder_ = AttributeEncoder.from_json(described["columns"], str(folder / _INPUTS))
         found.model_ = model.to(choose_device(device))
         found.first_model_ = None
         if settings.refit and (folder / _FIRST).is_file():
@@ -234,36 +243,44 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         given = {name: _plain(value) for name, value in self._given().items()}
         return make_settings({**self._preset_values(), **given})
 
-    def _ready(self, X: Any, nodes: Any, as_of: Any) -> tuple[Problem, NDArray[np.int64]]:
-        """What inference needs: the problem, cut off after `as_of`, and the checked nodes."""
+    def _ready(self, X: Any, nodes: Any, ids: Any, as_of: Any) -> tuple[Fitted, NDArray[np.int64]]:
+        """What inference needs: the model with its problem, cut off after `as_of`, and the checked nodes."""
         check_is_fitted(self, "model_")
         graph, chosen, extra = _arguments(X, nodes, None, self.graph_)
         if extra is not None:
             raise InputError("nodes are given twice; call with (nodes) or with (graph, nodes)")
+        if ids is not None:
+            if chosen is not None:
+                raise InputError("give nodes by index or by your own ids, not both")
+            chosen = _by_id(graph, ids)
         chosen = check_nodes(graph, chosen)
         kept, problem = getattr(self, "_problem_of_graph", (None, None))
         if problem is None or kept is not graph:
-            self._check_width(graph)
-            device = next(self.model_.parameters()).device
-            problem = _problem(graph, self.known_, self.classes_, self.settings_, device)
+            problem = self._new_problem(graph)
             self._problem_of_graph = (graph, problem)
-        if as_of is not None:
-            last = step_as_of(graph, as_of)
-            problem = replace(problem, steps=(last,) if self.settings_.static else tuple(range(last + 1)))
-        return problem, chosen
+        final, first = problem, None
+        if self.first_model_ is not None:
+            # After a refit the model knows all labels of the fit.
+            final, first = problem.with_all_labels(), (self.first_model_, problem)
+        fitted = Fitted(self.model_, final, problem.split, first)
+        return fitted if as_of is None else fitted.until(step_as_of(graph, as_of)), chosen
 
-    def _final(self, problem: Problem) -> Problem:
-        """What the model itself infers with: after a refit it knows all labels of the fit."""
-        return problem if self.first_model_ is None else problem.with_all_labels()
-
-    def _check_width(self, graph: DynamicGraph) -> None:
-        a = self.model_.architecture
-        wanted = a.inputs - (a.classes if self.settings_.label_inputs else 0)
-        if graph.require(features=True).num_features != wanted:
+    def _new_problem(self, graph: DynamicGraph) -> Problem:
+        settings, a = self.settings_, self.model_.architecture
+        device = next(self.model_.parameters()).device
+        if self.edges_ is not None and not graph.made_features:
+            check_transfer(methods_for(settings, graph.features is not None), self.edges_, structure_key(graph))
+        featured = with_features_for(graph, settings, str(device)) if self.edges_ is not None else graph
+        problem = _problem(featured, self.known_, self.classes_, settings, device, self.encoder_)
+        wanted = a.inputs - (a.classes if settings.label_inputs else 0)
+        if problem.inputs.width != wanted:
             raise InputError(
-                f"the graph has {graph.num_features} features per node, and the model was fitted on {wanted}. "
+                f"the graph gives {problem.inputs.width} inputs per node, and the model was fitted on {wanted}. "
                 "Make the features the same way"
             )
+        for note in problem.inputs.notes:
+            warnings.warn(note, stacklevel=4)
+        return problem
 
     def _own_classes(self, graph: DynamicGraph, nodes: NDArray[np.int64]) -> NDArray[Any]:
         """The graph's own labels of `nodes`, written as in `classes_`."""
@@ -300,24 +317,6 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return f"{type(self).__name__}({', '.join(parts)})"[:N_CHAR_MAX]
 
 
-def step_as_of(graph: DynamicGraph, as_of: Any) -> int:
-    """The step that `as_of` names: a whole number below the number of steps is a step, anything else a time."""
-    whole = isinstance(as_of, int | np.integer) and not isinstance(as_of, bool)
-    if whole and 0 <= as_of < graph.num_steps:
-        return int(as_of)
-    first, last = graph.step_start[0], graph.step_end[-1]
-    # A number is no date, and one past the end is more likely a miscounted step than a time to come.
-    if whole and (last.dtype.kind == "M" or as_of > last):
-        raise InputError(
-            f"as_of {as_of} is neither a step (0..{graph.num_steps - 1}) nor a time from {first} to {last}; "
-            "write a date as text"
-        )
-    try:
-        return graph.step_of(as_of)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"as_of {as_of!r} is neither a step nor a time such as {first}") from error
-
-
 def _arguments(X: Any, nodes: Any, y: Any, graph: DynamicGraph | None) -> tuple[DynamicGraph, Any, Any]:
     """(graph, nodes, y) from a call with (graph, nodes, y), or with (nodes, y) and the `graph` known already."""
     if isinstance(X, DynamicGraph):
@@ -331,23 +330,28 @@ def _arguments(X: Any, nodes: Any, y: Any, graph: DynamicGraph | None) -> tuple[
     return graph, X, nodes if y is None else y
 
 
+def _by_id(graph: DynamicGraph, ids: Any) -> NDArray[np.int64]:
+    """Node indices of the user's own ids."""
+    given = [ids] if isinstance(ids, str | int) else list(ids)
+    places = graph.ids.lookup(given)
+    unknown = [given[i] for i in np.flatnonzero(places < 0)]
+    if unknown:
+        first = ", ".join(repr(name) for name in unknown[:3])
+        raise InputError(f"{len(unknown)} id(s) are not in the graph, the first: {first}")
+    return places
+
+
 def _problem(
-    graph: DynamicGraph, known: KnownLabels, classes: NDArray[Any], settings: Settings, device: torch.device
+    graph: DynamicGraph,
+    known: KnownLabels,
+    classes: NDArray[Any],
+    settings: Settings,
+    device: torch.device,
+    encoder: AttributeEncoder | None = None,
 ) -> Problem:
     """The problem of a graph whose only labels are the known ones."""
     labelled, split = known.placed_in(graph, tuple(str(name) for name in classes.tolist()))
-    return make_problem(labelled, settings, device, split)
-
-
-def _until(graph: DynamicGraph, last: int) -> DynamicGraph:
-    """The edges of steps 0..`last` and the labels, without the features."""
-    if last == graph.num_steps - 1:
-        return graph
-    rows, steps, neighbours = graph.snapshot.entries()
-    keep = steps <= last
-    history, snapshot = history_and_snapshot(rows[keep], neighbours[keep], steps[keep], graph.num_nodes, last + 1)
-    start, end = graph.step_start[: last + 1], graph.step_end[: last + 1]
-    return replace(graph, history=history, snapshot=snapshot, step_start=start, step_end=end, features=None)
+    return make_problem(labelled, settings, device, split, encoder=encoder)
 
 
 def _plain(value: Any) -> Any:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from chronospike.errors import InputError, OutOfSpaceError
+from chronospike.errors import InputError, OutOfSpaceError, StorageError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -64,6 +64,19 @@ def write_json(target: Path, content: Any) -> None:
     """Write `content` as indented JSON, all or nothing."""
     with atomic_file(target) as partial:
         partial.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object that a JSON file of ours holds."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise StorageError(f"{path} is missing. Train the model again") from error
+    except (ValueError, OSError) as error:
+        raise StorageError(f"{path} cannot be read as JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise StorageError(f"{path} does not hold an object")
+    return content
 
 
 def check_target(target: Path, *, overwrite: bool, marker: str = "meta.json") -> None:

@@ -45,8 +45,7 @@ def test_stages_in_order_are_the_step_itself() -> None:
     """The same losses and the same gradients as the training step gives for the same batch."""
     graph, settings = small_graph(), small_settings(dropout=0.0, temporal_dropout=0.0, contrastive=0.0)
     trainers = [
-        Trainer(new_model(settings, graph.num_features, graph.num_classes), make_problem(graph, settings, CPU))
-        for _ in range(2)
+        Trainer(new_model(settings, 8, graph.num_classes), make_problem(graph, settings, CPU)) for _ in range(2)
     ]
     roots = trainers[0].problem.split.train[:20]
     flow = measure._Flow(*(None,) * 5)  # type: ignore[arg-type]

@@ -59,7 +59,7 @@ def test_a_set_that_is_there_is_kept_and_another_recipe_of_its_name_refused(
     assert "is there with shape [5, 120, 4], and [5, 120, 6] is asked for. Pass --overwrite" in said
     assert contents(graph) == before
     worked(capsys, "features", "fastrp", graph, "--dimension", "6", "--overwrite")
-    assert open_graph(graph).num_features == 6
+    assert open_graph(graph).made_features[0].shape[-1] == 6
 
 
 def test_a_graph_without_sets_says_how_to_make_one(capsys: pytest.CaptureFixture[str], graph: Path) -> None:

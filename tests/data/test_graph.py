@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from chronospike.data.attributes import default_columns
 from chronospike.data.csr import TimeSlicedCSR
 from chronospike.errors import GraphError
 from tests.six_nodes import six_nodes
@@ -58,16 +59,11 @@ def test_repr_says_what_the_graph_is() -> None:
     )
 
 
-def test_features_of_either_shape_are_read_by_step() -> None:
+def test_features_are_given_or_made() -> None:
     fixed = np.arange(12.0).reshape(6, 2)
     changing = np.arange(48.0).reshape(4, 6, 2)
-    assert np.array_equal(six_nodes().with_features(fixed).features_at(3), fixed)
-    assert np.array_equal(six_nodes().with_features(changing).features_at(3), changing[3])
-
-
-def test_asking_for_features_there_are_none_of_is_an_error() -> None:
-    with pytest.raises(GraphError, match="no features"):
-        six_nodes().features_at(0)
+    assert six_nodes().with_features(fixed).columns == default_columns(2)
+    assert six_nodes().with_made_features(changing, changing).made_features == (changing, changing)
 
 
 @pytest.mark.parametrize("shape", [(5, 2), (6,), (3, 6, 2), (6, 0)])

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from chronospike.data.attributes import Column
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ingest import import_graph
 from chronospike.errors import GraphError, InputError
@@ -92,8 +93,29 @@ def test_features_are_taken_as_an_array_or_by_node(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("node,x,y\nc,4,5\na,0,1\nb,2,3\n")
     graph = import_graph(as_arrays(tmp_path), features=tmp_path / "x.csv")
     assert list(graph.ids) == ["a", "b", "c"]
-    np.testing.assert_array_equal(graph.features_at(0), array)
+    assert graph.features is not None
+    np.testing.assert_array_equal(graph.features, array)
+    assert [column.name for column in graph.columns] == ["x", "y"]
     assert "provenance" in graph.facts
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow", "mapping"])
+def test_features_are_taken_from_a_table(tmp_path: Path, library: str) -> None:
+    columns = {"node": ["c", "a", "b"], "age": [4.0, 0.0, None], "colour": ["red", None, "blue"]}
+    table: Any = columns
+    if library != "mapping":
+        module = pytest.importorskip(library)
+        table = module.table(columns) if library == "pyarrow" else module.DataFrame(columns)
+    graph = import_graph(as_arrays(tmp_path), features=table)
+    np.testing.assert_array_equal(graph.features, np.array([[0, np.nan], [np.nan, 0], [4, 1]]))
+    assert graph.columns == (Column("age"), Column("colour", "category", ("blue", "red")))
+
+
+def test_nodes_without_a_row_are_counted(tmp_path: Path) -> None:
+    graph = import_graph(as_arrays(tmp_path), features={"node": ["a"], "x": [1]})
+    assert graph.facts["provenance"]["nodes_without_features"] == 2
+    assert graph.features is not None
+    assert np.isnan(graph.features[1:]).all()
 
 
 def test_features_that_do_not_fit_are_refused(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from chronospike.data.build import build_graph
 from chronospike.data.events import Events, NodeLabels, Steps
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
-from chronospike.data.splits import Split, first_steps, make_split
+from chronospike.data.splits import Split, make_split
 from chronospike.errors import InputError
 
 
@@ -126,7 +126,7 @@ def test_no_validation_is_possible() -> None:
 
 @pytest.mark.parametrize("directed", [False, True])
 def test_first_step_is_that_of_the_first_edge_in_either_direction(directed: bool) -> None:
-    assert first_steps(ring([0, 1, 0, 1, 0], isolated=1, directed=directed)).tolist() == [0, 0, 1, 2, 3]
+    assert ring([0, 1, 0, 1, 0], isolated=1, directed=directed).first_steps.tolist() == [0, 0, 1, 2, 3]
 
 
 def test_time_order_trains_on_the_earliest_and_tests_on_the_latest() -> None:

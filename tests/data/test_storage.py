@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from chronospike.data.attributes import Column
 from chronospike.data.feature_store import write_features
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
-from chronospike.data.storage import data_key, feature_sets, graph_key, open_graph, save_graph
+from chronospike.data.storage import data_key, feature_sets, graph_key, open_graph, save_graph, structure_key
 from chronospike.errors import InputError, OutOfSpaceError, StorageError
 from tests.six_nodes import six_nodes
 
@@ -146,14 +147,50 @@ def test_the_only_feature_set_is_used_by_default(tmp_path: Path) -> None:
     folder = save_graph(six_nodes(), tmp_path / "g")
     _add_set(folder, "ones", 1.0)
     assert feature_sets(folder) == ["ones"]
-    assert open_graph(folder).features_at(2)[0].tolist() == [3.0, 3.0, 3.0]
+    assert open_graph(folder).made_features[0][2, 0].tolist() == [3.0, 3.0, 3.0]
 
 
 def test_of_several_feature_sets_one_is_chosen_by_name(tmp_path: Path) -> None:
     folder = save_graph(six_nodes(), tmp_path / "g")
     _add_set(folder, "ones", 1.0)
     _add_set(folder, "tens", 10.0)
-    assert open_graph(folder).features is None
-    assert open_graph(folder, features="tens").features_at(0)[0, 0] == 10.0
+    assert not open_graph(folder).has_features
+    assert open_graph(folder, features="tens").made_features[0][0, 0, 0] == 10.0
     with pytest.raises(StorageError, match="no feature set 'twos' .there: ones, tens"):
         open_graph(folder, features="twos")
+
+
+def test_attributes_and_feature_sets_are_opened_together(tmp_path: Path) -> None:
+    folder = save_graph(_full_graph(), tmp_path / "g")
+    _add_set(folder, "ones", 1.0)
+    _add_set(folder, "tens", 10.0)
+    graph = open_graph(folder, features="own+tens")
+    assert graph.features is not None
+    assert [made[0, 0, 0] for made in graph.made_features] == [10.0]
+    alone = open_graph(folder, features="tens+ones")
+    assert alone.features is None
+    assert [made[0, 0, 0] for made in alone.made_features] == [10.0, 1.0]
+    with pytest.raises(InputError, match="name one set twice"):
+        open_graph(folder, features="ones+ones")
+
+
+def test_what_the_attributes_are_survives_and_counts_as_data(tmp_path: Path) -> None:
+    codes = np.array([[0.0], [1.0], [np.nan], [0.0], [1.0], [1.0]], dtype=np.float32)
+    keys = []
+    for names in (("blue", "red"), ("blue", "green")):
+        columns = (Column("colour", "category", names),)
+        folder = save_graph(six_nodes().with_features(codes, columns), tmp_path / names[1])
+        assert open_graph(folder).columns == columns
+        keys.append(data_key(folder))
+    assert len(set(keys)) == 2
+
+
+def test_a_folder_that_does_not_say_what_its_attributes_are_has_numbers(tmp_path: Path) -> None:
+    folder = save_graph(_full_graph(), tmp_path / "g")
+    _edit_meta(folder, columns=None)
+    assert open_graph(folder).columns == (Column("x0"), Column("x1"))
+
+
+def test_the_key_of_a_graph_is_that_of_its_folder(tmp_path: Path) -> None:
+    graph = _full_graph()
+    assert structure_key(graph) == graph_key(save_graph(graph, tmp_path / "g"))

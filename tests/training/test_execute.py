@@ -9,21 +9,17 @@ import numpy as np
 import pytest
 import torch
 
+from chronospike.data.csr import history_and_snapshot
 from chronospike.data.graph import DynamicGraph
-from chronospike.errors import ChronoSpikeError, StorageError
+from chronospike.data.ids import NodeIds
+from chronospike.errors import ChronoSpikeError, InputError, StorageError
 from chronospike.nn.model import ChronoSpike
 from chronospike.training import execute as module
 from chronospike.training.execute import evaluate, execute, load_run
 from chronospike.training.inference import infer
 from chronospike.training.loop import TrainingFailure, Watcher
 from chronospike.training.run import RunFolder
-from tests.small_runs import CPU, break_loss, contents, small_graph, small_settings
-
-
-def begun(path: Path, **values: Any) -> RunFolder:
-    run = RunFolder(path)
-    run.begin(small_settings(**values), {"graph": "mine", "name": "mine", "command": "chronospike train"}, False)
-    return run
+from tests.small_runs import CPU, begun, break_loss, contents, small_graph
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +32,7 @@ def test_a_run_leaves_everything_it_promises(finished: tuple[DynamicGraph, RunFo
     _, run, metrics = finished
     assert set(contents(run.path)) == {
         "config.yaml", "run.json", "metrics.jsonl", "metrics.json", "model.safetensors", "predictions.csv",
-        "checkpoint/state.safetensors",
+        "checkpoint/state.safetensors", "labels.parquet", "attributes.json",
     }  # fmt: skip
     assert run.metrics() == json.loads(json.dumps(metrics))
 
@@ -181,19 +177,57 @@ def test_a_large_graph_is_smoothed_from_what_the_model_says_of_every_node(
     assert evaluate(load_run(graph, run, CPU), run, smooth=True)["smoothed"] == metrics["smoothed"]
 
 
-def test_a_graph_with_other_classes_is_refused(finished: tuple[DynamicGraph, RunFolder, dict[str, Any]]) -> None:
+def relabelled(graph: DynamicGraph) -> DynamicGraph:
+    """The same nodes with the classes swapped, called otherwise, and a class more."""
+    assert graph.labels is not None
+    return replace(graph, labels=1 - graph.labels, class_names=("zero", "one", "two"))
+
+
+def test_the_labels_and_the_split_of_a_graph_labelled_otherwise_are_those_of_the_run(
+    finished: tuple[DynamicGraph, RunFolder, dict[str, Any]],
+) -> None:
+    graph, run, metrics = finished
+    for other in (relabelled(graph), replace(graph, labels=None, class_names=())):
+        again = evaluate(load_run(other, run, CPU), run, smooth=True)
+        assert again["test"] == metrics["test"]
+        assert again["smoothed"] == metrics["smoothed"]
+
+
+def test_no_training_node_of_a_grown_graph_is_scored(
+    finished: tuple[DynamicGraph, RunFolder, dict[str, Any]],
+) -> None:
     graph, run, _ = finished
-    for names in (("1", "0"), ("0", "1", "2")):
-        with pytest.raises(StorageError, match="knows the classes '0', '1', and the graph has "):
-            load_run(replace(graph, class_names=names), run, CPU)
+    assert graph.labels is not None
+    used = run.known_labels(graph)[1]
+    # Three nodes more, whose ids come first, with labels of their own: one of a class that the run does not know.
+    rows, steps, neighbours = graph.snapshot.entries()
+    source = np.concatenate([rows + 3, [0, 1, 2], [3, 4, 5]])
+    target = np.concatenate([neighbours + 3, [3, 4, 5], [0, 1, 2]])
+    history, snapshot = history_and_snapshot(source, target, np.append(steps, [4] * 6), 123, 5)
+    assert graph.features is not None
+    grown = replace(
+        graph,
+        history=history,
+        snapshot=snapshot,
+        ids=NodeIds.of([-3, -2, -1, *range(120)]),
+        labels=np.concatenate([[0, 1, 2], 1 - graph.labels]),
+        class_names=("0", "1", "new"),
+        features=np.concatenate([graph.features[:, :3], graph.features], axis=1),
+    )
+    placed, split = run.known_labels(grown)
+    assert split.train.tolist() == (used.train + 3).tolist()
+    assert split.test.tolist() == [0, 1, *(used.test + 3).tolist()]
+    assert placed.labels is not None
+    assert placed.labels[:3].tolist() == [0, 1, -1]
+    assert placed.labels[3:].tolist() == graph.labels.tolist()
 
 
 def test_a_graph_with_other_features_is_refused(finished: tuple[DynamicGraph, RunFolder, dict[str, Any]]) -> None:
     graph, run, _ = finished
-    with pytest.raises(StorageError, match="takes 8 inputs per node"):
+    with pytest.raises(InputError, match="reads the attribute 'x5', and the graph has none"):
         load_run(graph.with_features(np.zeros((120, 5), dtype=np.float32)), run, CPU)
 
 
 def test_a_run_without_weights_says_how_to_go_on(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="is not finished. Go on with: chronospike train --resume"):
+    with pytest.raises(StorageError, match="is not finished. Resume it with: chronospike train --resume"):
         load_run(small_graph(), begun(tmp_path / "run"), CPU)

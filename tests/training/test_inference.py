@@ -47,7 +47,10 @@ def test_as_of_a_step_no_later_edge_or_feature_matters(
     settings = small_settings(label_inputs=True, history=history)
     nodes = np.arange(0, NODES, 3)
     graphs = problem.graph, with_other_future(problem.graph, last)
-    found, other = (infer(model, make_problem(g, settings, CPU, problem.split, last), nodes) for g in graphs)
+    encoder = problem.inputs.encoder
+    found, other = (
+        infer(model, make_problem(g, settings, CPU, problem.split, last, encoder=encoder), nodes) for g in graphs
+    )
     assert torch.equal(found[0], other[0])
     assert torch.equal(found[1], other[1])
     whole, changed = (infer(model, make_problem(g, settings, CPU, problem.split), nodes)[1] for g in graphs)

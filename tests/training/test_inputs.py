@@ -6,7 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
+from chronospike.data.attributes import Column
 from chronospike.data.ingest import import_graph
 from chronospike.errors import GraphError
 from chronospike.sampling.hybrid import HybridSampler
@@ -24,13 +26,14 @@ def tree_of(nodes: list[list[int]], fanouts: tuple[int, ...], steps: tuple[int, 
     return NeighbourTree(torch.tensor(nodes, dtype=torch.int32), fanouts, steps)
 
 
-def test_each_step_is_standardised_on_its_own() -> None:
+def test_each_step_of_made_features_is_standardised_on_its_own() -> None:
     features = np.zeros((4, 6, 1), dtype=np.float32)
     # Mean 2.5 and deviation 0.5 at step 0; a constant block at step 1.
     features[0, :, 0] = [2, 3, 2, 3, 2, 3]
     features[1] = 7
     tree = tree_of([[0, 1, 0], [0, 1, 0]], (2,), (0, 1))
-    own, near = TreeInputs(six_nodes().with_features(features), CPU).rows(tree).hops()
+    graph = six_nodes().with_made_features(features)
+    own, near = TreeInputs(graph, CPU, over_all=True).rows(tree).hops()
     assert own.tolist() == [[[-1.0]], [[0.0]]]
     assert near.tolist() == [[[1.0], [-1.0]], [[0.0], [0.0]]]
 
@@ -39,12 +42,58 @@ def test_features_without_time_are_read_at_every_step() -> None:
     features = np.array([[2], [3], [2], [3], [2], [3]], dtype=np.float32)
     tree = tree_of([[0, 1], [1, 0], [0, 0]], (1,), (0, 1, 3))
     own, near = TreeInputs(six_nodes().with_features(features), CPU).rows(tree).hops()
-    assert own[:, 0, 0].tolist() == [-1.0, 1.0, -1.0]
-    assert near[:, 0, 0].tolist() == [1.0, -1.0, -1.0]
+    # Half of the nodes each: the middles of the lower and of the upper half of a normal distribution.
+    low, high = (float(np.float32(ndtri(share))) for share in (0.25, 0.75))
+    assert own[:, 0, 0].tolist() == pytest.approx([low, high, low])
+    assert near[:, 0, 0].tolist() == pytest.approx([high, low, low])
+
+
+def test_made_features_are_standardised_by_the_nodes_seen_so_far() -> None:
+    graph = six_nodes()
+    features = np.random.default_rng(0).normal(size=(4, 6, 3)).astype(np.float32)
+    other = features.copy()
+    for step in range(4):
+        other[step, ~graph.seen_by(step)] += 100
+    tree = tree_of([list(range(6))] * 4, (5,), (0, 1, 2, 3))
+    one, two = (TreeInputs(graph.with_made_features(x), CPU).rows(tree).dense() for x in (features, other))
+    for step in range(4):
+        seen = torch.from_numpy(graph.seen_by(step))
+        assert torch.equal(one[step, seen], two[step, seen])
+        if step == 3:
+            assert one[step, seen].std(correction=0) == pytest.approx(1, abs=1e-5)
+
+
+def test_attributes_come_first_and_made_features_after_them() -> None:
+    codes = np.array([[0, 5], [0, 6], [0, 7], [1, 8], [1, 9], [1, np.nan]], dtype=np.float32)
+    graph = six_nodes().with_features(codes, (Column("colour", "category", ("blue", "red")), Column("age")))
+    made = np.random.default_rng(0).normal(size=(4, 6, 3)).astype(np.float32)
+    inputs_ = TreeInputs(graph.with_made_features(made), CPU)
+    assert inputs_.encoder is not None
+    assert inputs_.encoder.names == ["colour=blue", "colour=red", "age", "age missing"]
+    assert inputs_.width == 7
+    rows = inputs_.rows(tree_of([[0, 5]] * 4, (1,), (0, 1, 2, 3))).dense()
+    assert rows[:, 0, :2].tolist() == [[1, 0]] * 4
+    assert rows[:, 1, :4].tolist() == [[0, 1, 0, 1]] * 4
+    assert torch.equal(
+        rows[..., 4:],
+        TreeInputs(graph.with_features(None).with_made_features(made), CPU)
+        .rows(tree_of([[0, 5]] * 4, (1,), (0, 1, 2, 3)))
+        .dense(),
+    )
+
+
+def test_an_encoder_from_an_earlier_fit_is_used_by_column_name() -> None:
+    values = np.column_stack([np.arange(6), np.arange(6)[::-1] * 10]).astype(np.float32)
+    first = TreeInputs(six_nodes().with_features(values, (Column("a"), Column("b"))), CPU)
+    swapped = six_nodes().with_features(values[:, ::-1] * 1.0, (Column("b"), Column("a")))
+    again = TreeInputs(swapped, CPU, encoder=first.encoder)
+    tree = tree_of([list(range(6))], (5,), (0,))
+    assert torch.equal(first.rows(tree).dense(), again.rows(tree).dense())
 
 
 def test_features_left_on_disk_give_the_same_values(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = small_graph()
+    graph = graph.with_made_features(np.random.default_rng(1).normal(size=(5, graph.num_nodes, 3)))
     tree = HybridSampler(graph, (3, 2)).sample(np.arange(20))
     resident = TreeInputs(graph, CPU)
     monkeypatch.setattr(inputs, "RESIDENT_BYTES", 0)

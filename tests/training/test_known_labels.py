@@ -8,6 +8,7 @@ import pytest
 
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
+from chronospike.data.splits import Split
 from chronospike.errors import InputError, StorageError
 from chronospike.training.known_labels import KnownLabels, check_nodes, hold_out, known_labels
 from tests.path_of_four import path_of_four
@@ -39,10 +40,28 @@ def test_another_seed_holds_out_other_nodes() -> None:
     assert hold_out(codes, 0.1, 0).tolist() != hold_out(codes, 0.1, 1).tolist()
 
 
-def test_where_every_class_has_one_node_training_nodes_choose_the_epoch() -> None:
+def test_where_every_class_has_one_node_nothing_is_held_out() -> None:
     known, classes = known_labels(path(), [0, 2], None, 0.05, seed=0)
     _, split = known.placed_in(path(), tuple(classes.tolist()))
-    assert (split.train.tolist(), split.validation.tolist()) == ([0, 2], [0, 2])
+    assert (split.train.tolist(), split.validation.tolist()) == ([0, 2], [])
+
+
+def test_labels_that_no_part_of_the_split_uses_are_known_too() -> None:
+    graph = path([0, 1, 1, 0])
+    known = KnownLabels.of(graph, Split(np.array([0]), np.array([2]), np.array([], dtype=np.int64)))
+    placed, split = known.placed_in(graph, ("a", "b"), new_nodes=True)
+    assert [part.tolist() for part in (split.train, split.validation, split.test)] == [[0], [2], []]
+    assert placed.labels is not None
+    assert placed.labels.tolist() == [0, 1, 1, 0]
+
+
+def test_new_labelled_nodes_are_test_nodes_unless_their_class_is_new() -> None:
+    known = KnownLabels(NodeIds.of([0, 9]).values, np.array([1, 0]), np.array([0, 0], dtype=np.int8))
+    graph = path_of_four().with_labels(np.array([0, 0, 1, 2]), ("b", "a", "c"))
+    placed, split = known.placed_in(graph, ("a", "b"), new_nodes=True)
+    assert placed.labels is not None
+    assert placed.labels.tolist() == [1, 1, 0, -1]
+    assert (split.train.tolist(), split.test.tolist()) == ([0], [1, 2])
 
 
 def test_without_nodes_and_y_the_labelled_nodes_are_known() -> None:
@@ -59,7 +78,7 @@ def test_given_labels_replace_all_of_the_graphs() -> None:
 
 
 def test_labels_are_found_by_id_in_another_graph() -> None:
-    known = KnownLabels(NodeIds.of([3, 7]).values, np.array([1, 0]), np.array([True, False]))
+    known = KnownLabels(NodeIds.of([3, 7]).values, np.array([1, 0]), np.array([1, 0], dtype=np.int8))
     graph, split = known.placed_in(path(), ("a", "b"))
     assert graph.labels is not None
     assert graph.labels.tolist() == [-1, -1, -1, 1]
@@ -105,16 +124,16 @@ def test_a_column_of_nodes_will_do() -> None:
 
 
 def test_saved_labels_come_back(tmp_path: Path) -> None:
-    known = KnownLabels(NodeIds.of(["007", "b"]).values, np.array([1, 0]), np.array([True, False]))
+    known = KnownLabels(NodeIds.of(["007", "b"]).values, np.array([1, 0]), np.array([1, 0], dtype=np.int8))
     known.save(tmp_path / "labels.parquet")
     found = KnownLabels.read(tmp_path / "labels.parquet", classes=2)
     assert found.ids.to_pylist() == ["007", "b"]
-    assert (found.codes.tolist(), found.held_out.tolist()) == ([1, 0], [True, False])
+    assert (found.codes.tolist(), found.part.tolist()) == ([1, 0], [1, 0])
 
 
 def test_damaged_and_foreign_labels_are_refused(tmp_path: Path) -> None:
     target = tmp_path / "labels.parquet"
-    KnownLabels(NodeIds.range(2).values, np.array([1, 5]), np.array([True, False])).save(target)
+    KnownLabels(NodeIds.range(2).values, np.array([1, 5]), np.array([1, 0], dtype=np.int8)).save(target)
     with pytest.raises(StorageError, match="names class 5"):
         KnownLabels.read(target, classes=2)
     target.write_bytes(target.read_bytes()[:-20])

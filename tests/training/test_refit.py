@@ -19,18 +19,12 @@ from chronospike.training.problem import new_model
 from chronospike.training.refit import is_refitted, second_trainer
 from chronospike.training.run import RunFolder
 from chronospike.training.smoothing import GRID, choose_and_smooth, correct_and_smooth
-from tests.small_runs import CPU, SMALL, same_weights, small_graph, small_problem, small_settings, small_trainer
-
-
-def begun(path: Path, **values: Any) -> RunFolder:
-    run = RunFolder(path)
-    run.begin(small_settings(refit=True, **values), {"graph": "mine", "name": "mine"}, False)
-    return run
+from tests.small_runs import CPU, SMALL, begun, same_weights, small_graph, small_problem, small_trainer
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[DynamicGraph, RunFolder, dict[str, Any]]:
-    graph, run = small_graph(), begun(tmp_path_factory.mktemp("runs") / "run", epochs=3)
+    graph, run = small_graph(), begun(tmp_path_factory.mktemp("runs") / "run", refit=True, epochs=3)
     return graph, run, execute(graph, run, CPU, smooth=True)
 
 
@@ -56,9 +50,7 @@ def test_validation_scores_are_those_of_the_model_that_has_not_seen_the_labels(
     finished: tuple[DynamicGraph, RunFolder, dict[str, Any]], tmp_path: Path
 ) -> None:
     graph, _, metrics = finished
-    plain = RunFolder(tmp_path / "plain")
-    plain.begin(small_settings(epochs=3), {"graph": "mine", "name": "mine"}, False)
-    without = execute(graph, plain, CPU)
+    without = execute(graph, begun(tmp_path / "plain", epochs=3), CPU)
     assert metrics["validation"] == without["validation"]
     assert metrics["refit"] == {"nodes": 96}
     assert without["refit"] is None
@@ -95,7 +87,7 @@ def test_without_the_first_checkpoint_its_score_is_kept_and_smoothing_is_refused
 
 def test_a_run_stopped_in_the_second_fit_ends_like_one_never_stopped(tmp_path: Path) -> None:
     graph = small_graph()
-    whole, stopped = begun(tmp_path / "whole", epochs=3), begun(tmp_path / "stopped", epochs=3)
+    whole, stopped = (begun(tmp_path / name, refit=True, epochs=3) for name in ("whole", "stopped"))
     execute(graph, whole, CPU)
     calls = [0]
 

@@ -12,28 +12,24 @@ from chronospike.data.ids import NodeIds
 from chronospike.data.splits import Split
 from chronospike.errors import InputError, StorageError
 from chronospike.training.loop import EpochReport
+from chronospike.training.problem import split_for
 from chronospike.training.run import RunFolder, write_predictions
 from tests.six_nodes import six_nodes
-from tests.small_runs import contents, small_settings
-
-
-def begun(path: Path) -> RunFolder:
-    run = RunFolder(path)
-    run.begin(small_settings(), {"graph": "mine", "features": "own"}, overwrite=False)
-    return run
+from tests.small_runs import begun, contents, small_graph, small_settings
 
 
 def test_a_run_keeps_what_was_asked(tmp_path: Path) -> None:
     run = begun(tmp_path / "deep" / "run")
     assert run.settings() == small_settings()
-    assert run.facts() == {"graph": "mine", "features": "own"}
+    facts = run.facts()
+    assert (facts["graph"], facts["classes"], facts["split"]["train"]) == ("mine", ["0", "1"], 90)
 
 
 def test_a_run_that_is_there_is_refused(tmp_path: Path) -> None:
     run = begun(tmp_path / "run")
     before = contents(run.path)
     with pytest.raises(InputError, match="run exists. Choose another name or pass --overwrite"):
-        run.begin(small_settings(epochs=9), {}, overwrite=False)
+        begun(run.path, epochs=9)
     assert contents(run.path) == before
 
 
@@ -44,15 +40,17 @@ def test_overwriting_takes_the_old_results_away(tmp_path: Path) -> None:
     run.checkpoint.parent.mkdir()
     run.checkpoint.write_text("old")
     (run.path / "notes.txt").write_text("mine")
-    run.begin(small_settings(epochs=9), {}, overwrite=True)
-    assert set(contents(run.path)) == {"config.yaml", "run.json", "notes.txt"}
+    graph = small_graph()
+    run.begin(small_settings(epochs=9), {}, graph, split_for(graph, small_settings()), overwrite=True)
+    assert set(contents(run.path)) == {"config.yaml", "run.json", "labels.parquet", "notes.txt"}
     assert run.settings().epochs == 9
 
 
 def test_a_folder_of_something_else_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
+    graph = small_graph()
     with pytest.raises(InputError, match="is not a folder that chronospike wrote"):
-        RunFolder(tmp_path).begin(small_settings(), {}, overwrite=True)
+        RunFolder(tmp_path).begin(small_settings(), {}, graph, split_for(graph, small_settings()), overwrite=True)
     assert contents(tmp_path) == {"notes.txt": b"mine"}
 
 

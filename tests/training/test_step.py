@@ -21,7 +21,8 @@ GPU = torch.device("cuda")
 
 def gpu_trainer(**settings: Any) -> Trainer:
     graph, s = small_graph(), small_settings(**settings)
-    return Trainer(new_model(s, graph.num_features, graph.num_classes), make_problem(graph, s, GPU))
+    problem = make_problem(graph, s, GPU)
+    return Trainer(new_model(s, problem.inputs.width, graph.num_classes), problem)
 
 
 def losses(trainer: Trainer, epochs: int = 3) -> list[float]:

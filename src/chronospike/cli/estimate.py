@@ -22,10 +22,11 @@ def report_estimate(graph: str, root: Path | None, settings: Settings, device: s
     """Print parameters, batches, steps and the estimated peak memory; nothing is trained or written."""
     from chronospike.training.device import choose_device
     from chronospike.training.estimate import estimate
+    from chronospike.training.inputs import input_width
 
     place = choose_device(device)
-    data = _open(graph, root, settings)
-    found: dict[str, Any] = dict(estimate(data, settings, data.num_features or settings.feature_dimension))
+    data, to_make = _open(graph, root, settings)
+    found: dict[str, Any] = dict(estimate(data, settings, input_width(data) + to_make * settings.feature_dimension))
     warning = _shortage(found, settings, place)
     if as_json:
         print_json({**found, "device": str(place), "warning": warning})
@@ -47,26 +48,27 @@ def report_estimate(graph: str, root: Path | None, settings: Settings, device: s
         say(warning)
 
 
-def _open(graph: str, root: Path | None, settings: Settings) -> DynamicGraph:
-    """The graph with the features that a run would use, or without any if the run would make them first."""
+def _open(graph: str, root: Path | None, settings: Settings) -> tuple[DynamicGraph, int]:
+    """The graph with the features that are there of those a run would use, and how many sets it would make first."""
     from chronospike.cli.graphs import cache_folder, graph_folder
     from chronospike.data.datasets import DATASETS, load_dataset
     from chronospike.data.storage import feature_sets, open_graph, read_meta
-    from chronospike.features.recipes import recipe
+    from chronospike.features.recipes import METHODS, named_parts, recipe
 
+    recipes = [recipe(settings, method)[0] for method in METHODS]
     cached = cache_folder() / "graphs" / graph / "meta.json"
     if graph in DATASETS and not Path(graph).is_dir() and not cached.is_file():
         # A run would import the dataset into the cache first; this leaves no trace.
         data = load_dataset(graph, root=root)
-        if settings.features == "auto" or (settings.features == "own" and data.features is not None):
-            return data
-        raise InputError(f"{graph} has no features '{settings.features}': it has not been imported yet")
+        parts = named_parts(settings, data.features is not None, [])
+        if any(part not in recipes and (part != "own" or data.features is None) for part in parts):
+            raise InputError(f"{graph} has no features '{settings.features}': it has not been imported yet")
+        return data if "own" in parts else data.with_features(None), len([part for part in parts if part != "own"])
     folder = graph_folder(graph, root, quiet=True)
-    name = settings.features
-    if name == "auto":
-        made = recipe(settings)[0]
-        name = "own" if "features" in read_meta(folder)["arrays"] else made if made in feature_sets(folder) else "none"
-    return open_graph(folder, features=name, verify=False)
+    sets = feature_sets(folder)
+    parts = named_parts(settings, "features" in read_meta(folder)["arrays"], sets)
+    there = [part for part in parts if part not in recipes or part in sets]
+    return open_graph(folder, features="+".join(there) or "none", verify=False), len(parts) - len(there)
 
 
 def _cpu_memory(found: dict[str, Any]) -> str:

@@ -32,6 +32,9 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     root: Annotated[Path | None, typer.Option(help="Folder with the benchmark's files.")] = None,
+    split: Annotated[
+        Path | None, typer.Option(help="Your own split: a file with a node and train, validation or test in each row.")
+    ] = None,
     smooth: Annotated[
         bool, typer.Option("--smooth", help="Also spread the training labels (said in the output).")
     ] = False,
@@ -48,6 +51,8 @@ def train(
     run = None if output is None else RunFolder(output)
     if run is None and (resume or not dry_run):
         raise InputError("which run folder? Give it with -o, for example: chronospike train pubmed -o runs/first")
+    if resume and split is not None:
+        raise InputError("--resume keeps the split of the run; --split belongs to a new one")
     if resume and overwrite:
         raise InputError("--resume goes on with a run and --overwrite replaces it: choose one")
     if run is not None and not resume and not dry_run:
@@ -60,7 +65,9 @@ def train(
         return
 
     from chronospike.cli.graphs import graph_folder
+    from chronospike.data.reading.splits import read_split
     from chronospike.data.storage import data_key, graph_key, open_graph
+    from chronospike.features.recipes import feature_methods
     from chronospike.training.device import choose_device, keep_freed_memory
     from chronospike.training.execute import execute
     from chronospike.training.problem import split_for
@@ -74,13 +81,16 @@ def train(
     if resume and facts.get("data") not in (None, data_key(folder)):
         raise InputError(f"{folder} is not the graph it was when {run.path} was started. Start a new run")
     # What cannot be trained on is said before features are made and before a folder is there.
-    split_for(open_graph(folder, features="none").require(steps=1 if settings.static else 2, classes=2), settings)
-    features = facts["features"] if resume else prepare_features(folder, settings, str(place), quiet=as_json)
+    bare = open_graph(folder, features="none").require(steps=1 if settings.static else 2, classes=2)
+    divided = None if resume else read_split(split, bare) if split is not None else split_for(bare, settings)
+    parts = facts["features"].split("+") if resume else None
+    features = prepare_features(folder, settings, str(place), as_json, parts)
     data = open_graph(folder, features=features).require(features=True)
-    if not resume:
+    if divided is not None:
         facts |= {"folder": str(folder.absolute()), "name": folder.name, "features": features}
+        facts |= {"feature_methods": feature_methods(folder, features)}
         facts |= {"data": data_key(folder), "edges": graph_key(folder)}
-        run.begin(settings, facts, overwrite)
+        run.begin(settings, facts, data, divided, overwrite)
     board = TensorBoard(run.path / "tensorboard") if tensorboard else None
     if not as_json:
         say(f"seed {settings.seed}, {data.num_nodes:,} nodes, {data.num_steps} steps, {features} features, {place}")
@@ -136,8 +146,10 @@ def _settings(
     return settings, {"graph": graph, "preset": name, "command": shlex.join(["chronospike", *sys.argv[1:]])}
 
 
-def prepare_features(folder: Path, settings: Settings, device: str, quiet: bool = False) -> str:
-    """The feature set of the run, made now if it is not there yet."""
+def prepare_features(
+    folder: Path, settings: Settings, device: str, quiet: bool = False, parts: list[str] | None = None
+) -> str:
+    """The features of the run, made now if they are not there yet; `parts` are those of an earlier run."""
     from chronospike.cli.features import make_features
     from chronospike.features.recipes import ensure_features
 
@@ -146,7 +158,7 @@ def prepare_features(folder: Path, settings: Settings, device: str, quiet: bool 
             say(f"making features {name}")
         make_features(place, name, options, "single", device)
 
-    return ensure_features(folder, settings, make)
+    return ensure_features(folder, settings, make, parts)
 
 
 def _watcher(settings: Settings, show: Any, board: TensorBoard | None, quiet: bool) -> Watcher:

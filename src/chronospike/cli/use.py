@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import math
+import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from chronospike.data.graph import DynamicGraph
-    from chronospike.nn.model import ChronoSpike
-    from chronospike.training.problem import Problem
     from chronospike.training.refit import Fitted
 
 Run = Annotated[Path, typer.Argument(help="A run folder.")]
@@ -26,29 +25,69 @@ Nodes = Annotated[Path | None, typer.Option(help="A file with a node per line. D
 AsOf = Annotated[str | None, typer.Option(help="A step or a time: see only what was there by then.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Smooth = Annotated[bool, typer.Option("--smooth", help="Also spread the training labels over the edges.")]
+Force = Annotated[bool, typer.Option("--force", help="Go ahead though the features mean something else there.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 def evaluate(
-    run: Run, graph: Graph = None, smooth: Smooth = False, device: Device = "auto", as_json: AsJson = False
+    run: Run,
+    graph: Graph = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="A folder for the scores, predictions and report.")
+    ] = None,
+    smooth: Smooth = False,
+    force: Force = False,
+    device: Device = "auto",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier evaluation.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Score a trained run again and write its metrics, predictions and report anew."""
+    """Score a trained run again.
+
+    On the graph it was trained on, the run's own metrics, predictions and report are rewritten. On another one
+    (--graph, or its own imported again) scores are only printed, or written to the folder -o.
+    """
     from chronospike.analysis.report import write_report
     from chronospike.cli.train import print_scores
+    from chronospike.files import atomic_folder, check_target
     from chronospike.training.execute import evaluate as score
-    from chronospike.training.run import RunFolder
+    from chronospike.training.run import CONFIG, EPOCHS, METRICS, RunFolder
 
-    fitted = _open(run, graph, device, quiet=as_json)
-    with progress("nodes") as show:
-        metrics = score(
-            fitted, RunFolder(run), smooth=smooth, on_nodes=lambda done, total: show("scoring", done, total)
-        )
-    write_report(run)
+    folder = RunFolder(run)
+    if output is not None:
+        check_target(output, overwrite=overwrite, marker=METRICS)
+    opened = _open(run, graph, device, force=force, quiet=as_json)
+
+    def scored(target: Path | None) -> dict[str, Any]:
+        with progress("nodes") as show:
+            return score(
+                opened.fitted,
+                folder,
+                smooth=smooth,
+                on_nodes=lambda done, total: show("scoring", done, total),
+                name=opened.name,
+                output=target,
+            )
+
+    if output is not None:
+        with atomic_folder(output, overwrite=overwrite, marker=METRICS) as partial:
+            for name in (CONFIG, EPOCHS):
+                if (run / name).is_file():
+                    shutil.copy(run / name, partial / name)
+            metrics = scored(partial)
+            write_report(partial)
+    else:
+        metrics = scored(None if opened.is_other else run)
+        if not opened.is_other:
+            write_report(run)
     if as_json:
         print_json(metrics)
-    else:
-        say(f"seed {fitted.problem.settings.seed}")
-        print_scores(metrics)
+        return
+    say(f"seed {opened.fitted.problem.settings.seed}, {metrics['test']['nodes']:,} test nodes")
+    print_scores(metrics)
+    if output is not None:
+        say(f"wrote {output}: metrics.json, predictions.csv, report.html")
+    elif opened.is_other:
+        say("nothing was written. Pass -o FOLDER to keep the scores, predictions and a report")
 
 
 def predict(
@@ -58,28 +97,26 @@ def predict(
     as_of: AsOf = None,
     graph: Graph = None,
     smooth: Smooth = False,
+    force: Force = False,
     device: Device = "auto",
 ) -> None:
     """Write the class and the probability of each class for nodes of the graph, by your own node ids."""
     import numpy as np
 
-    from chronospike.training.execute import smooth_all
     from chronospike.training.run import write_predictions
 
-    if smooth and as_of is not None:
-        raise InputError("--smooth spreads labels over all edges and cannot be combined with --as-of")
-    fitted = _open(run, graph, device, as_of, needs_labels=smooth)
-    model, problem = fitted.model, fitted.problem
-    chosen = _nodes(problem.graph, nodes)
+    opened = _open(run, graph, device, as_of, force)
+    fitted, graph_ = opened.fitted, opened.fitted.problem.graph
+    chosen = _nodes(graph_, nodes)
     if smooth:
-        everyone = _infer(model, problem, np.arange(problem.graph.num_nodes))[0].astype(np.float64)
-        mended, strengths = smooth_all(fitted, everyone)
+        everyone = _infer(fitted, np.arange(graph_.num_nodes))[0].astype(np.float64)
+        mended, strengths = fitted.smoothed(everyone)
         probabilities = mended[chosen]
         say(f"smoothed with the training labels: {strengths}")
     else:
-        probabilities = _infer(model, problem, chosen)[0]
-    write_predictions(output, problem.graph, chosen, probabilities, fitted.split)
-    say(f"wrote {output}: {len(chosen):,} nodes, seed {problem.settings.seed}")
+        probabilities = _infer(fitted, chosen)[0]
+    write_predictions(output, graph_, chosen, probabilities, fitted.split, opened.seen)
+    say(f"wrote {output}: {len(chosen):,} nodes{opened.unseen_note(chosen)}, seed {fitted.problem.settings.seed}")
 
 
 def embed(
@@ -88,6 +125,7 @@ def embed(
     nodes: Nodes = None,
     as_of: AsOf = None,
     graph: Graph = None,
+    force: Force = False,
     device: Device = "auto",
 ) -> None:
     """Write the embedding z of nodes, as .npy (rows in the order asked for) or .parquet (with node ids)."""
@@ -99,18 +137,22 @@ def embed(
 
     if output.suffix not in (".npy", ".parquet"):
         raise InputError(f"{output}: embeddings are written as .npy or .parquet")
-    fitted = _open(run, graph, device, as_of, needs_labels=False)
-    model, problem = fitted.model, fitted.problem
-    chosen = _nodes(problem.graph, nodes)
-    vectors = _infer(model, problem, chosen)[1]
+    opened = _open(run, graph, device, as_of, force)
+    fitted = opened.fitted
+    chosen = _nodes(fitted.problem.graph, nodes)
+    vectors = _infer(fitted, chosen)[1]
     with atomic_file(output) as partial:
         if output.suffix == ".npy":
             with partial.open("wb") as file:
                 np.save(file, vectors)
         else:
-            columns = {f"z{i}": vectors[:, i] for i in range(vectors.shape[1])}
-            pq.write_table(pa.table({"node": problem.graph.ids.take(chosen), **columns}), partial)
-    say(f"wrote {output}: {list(vectors.shape)}, seed {problem.settings.seed}")
+            columns: dict[str, Any] = {"node": fitted.problem.graph.ids.take(chosen)}
+            if opened.seen is not None:
+                columns["seen"] = opened.seen[chosen]
+            columns |= {f"z{i}": vectors[:, i] for i in range(vectors.shape[1])}
+            pq.write_table(pa.table(columns), partial)
+    note = opened.unseen_note(chosen)
+    say(f"wrote {output}: {list(vectors.shape)}{note}, seed {fitted.problem.settings.seed}")
 
 
 def report(run: Run) -> None:
@@ -120,19 +162,31 @@ def report(run: Run) -> None:
     say(f"wrote {write_report(run)}")
 
 
-def _open(
-    run: Path,
-    graph: Path | None,
-    device: str,
-    as_of: str | None = None,
-    quiet: bool = False,
-    needs_labels: bool = True,
-) -> Fitted:
-    from dataclasses import replace
+@dataclass(frozen=True)
+class Opened:
+    """A run ready for use on a graph.
 
+    Attributes:
+        is_other: whether the graph is not, or no longer, the one the run was trained on.
+        seen: `[N]` which nodes had an edge by the date that was asked for; None without a date.
+    """
+
+    fitted: Fitted
+    name: str
+    is_other: bool
+    seen: NDArray[np.bool_] | None = None
+
+    def unseen_note(self, chosen: NDArray[np.int64]) -> str:
+        count = 0 if self.seen is None else int((~self.seen[chosen]).sum())
+        return f", {count:,} of them without an edge by then" if count else ""
+
+
+def _open(
+    run: Path, graph: Path | None, device: str, as_of: str | None = None, force: bool = False, quiet: bool = False
+) -> Opened:
     from chronospike.cli.train import prepare_features
-    from chronospike.data.storage import graph_key, open_graph
-    from chronospike.estimator import step_as_of
+    from chronospike.data.storage import data_key, graph_key, open_graph
+    from chronospike.features.recipes import check_transfer
     from chronospike.training.device import choose_device, keep_freed_memory
     from chronospike.training.execute import load_run
     from chronospike.training.run import RunFolder
@@ -142,29 +196,32 @@ def _open(
     place = choose_device(device)
     keep_freed_memory()
     where = graph or Path(facts["folder"])
-    features = facts["features"] if graph is None else prepare_features(where, settings, str(place), quiet)
-    if features.startswith("deepwalk") and facts.get("edges") not in (None, graph_key(where)) and not quiet:
-        say("note: DeepWalk features of another graph point in directions of their own, which the run has not learned")
+    is_other = facts.get("data") != data_key(where)
+
+    def note(text: str) -> None:
+        if not quiet:
+            say(f"note: {text}")
+
+    if is_other:
+        note(f"{where} is not the graph that {run} was trained on; the labels and the split are those of the run")
+    if not force:
+        check_transfer(facts.get("feature_methods", []), facts.get("edges"), graph_key(where))
+    features = prepare_features(where, settings, str(place), quiet, facts["features"].split("+"))
     data = open_graph(where, features=features)
-    fitted = load_run(data, folder, place, needs_labels)
-    if as_of is not None:
-        step = step_as_of(data, _step_or_time(as_of, data))
-        steps = (step,) if settings.static else tuple(range(step + 1))
-        fitted = replace(fitted, problem=replace(fitted.problem, steps=steps))
-    return fitted
+    fitted = load_run(data, folder, place)
+    for text in fitted.problem.inputs.notes:
+        note(text)
+    if as_of is None:
+        return Opened(fitted, where.name, is_other)
+    from chronospike.data.as_of import depends_on_future, step_as_of
+    from chronospike.data.time_text import format_time
 
-
-def _step_or_time(text: str, graph: DynamicGraph) -> int | float | str:
-    """`5` is a step if there is one, `5.0` a time; where times are dates, a number past the last step is a year."""
-    for read in (int, float):
-        try:
-            value = read(text)
-        except ValueError:
-            continue
-        if not math.isfinite(value):
-            raise InputError(f"--as-of {text} is neither a step nor a time")
-        return text if graph.step_start.dtype.kind == "M" and value >= graph.num_steps else value
-    return text
+    step = step_as_of(data, as_of)
+    if not quiet:
+        say(f"as of step {step}, which ended at {format_time(data.step_end[step])}")
+    if depends_on_future(data):
+        note("later events decide where these steps end. Import with --every for steps that do not depend on them")
+    return Opened(fitted.until(step), where.name, is_other, data.seen_by(step))
 
 
 def _nodes(graph: DynamicGraph, file: Path | None) -> NDArray[np.int64]:
@@ -186,9 +243,9 @@ def _nodes(graph: DynamicGraph, file: Path | None) -> NDArray[np.int64]:
     return found
 
 
-def _infer(model: ChronoSpike, problem: Problem, nodes: Any) -> tuple[Any, Any]:
+def _infer(fitted: Fitted, nodes: NDArray[np.int64]) -> tuple[Any, Any]:
     from chronospike.training.inference import infer
 
     with progress("nodes") as show:
-        probabilities, vectors = infer(model, problem, nodes, lambda done, total: show("reading", done, total))
-    return probabilities.numpy(), vectors.numpy()
+        found = infer(fitted.model, fitted.problem, nodes, lambda done, total: show("reading", done, total))
+    return found[0].numpy(), found[1].numpy()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from chronospike.data.attributes import Column, check_codes, default_columns
 from chronospike.data.csr import IntArray, TimeSlicedCSR
 from chronospike.data.ids import NodeIds
 from chronospike.errors import GraphError
@@ -26,7 +27,9 @@ class DynamicGraph:
         directed: False if each edge stands in both rows; True if row v holds the sources of edges into v.
         labels: `[N]` class index, -1 for unlabelled nodes; None if the graph has no labels.
         class_names: the classes as the user wrote them.
-        features: None, `[N, d]` or `[T, N, d]`.
+        features: the nodes' own attributes as they were given, `[N, c]` or `[T, N, c]`; NaN where one is missing.
+        columns: what each of them is; numbers called x0, x1, … if left out.
+        made_features: feature sets made from the edges, `[T, N, d]` each.
         facts: counts from building (`rows`, `duplicates`, `self_loops`, …) and provenance.
     """
 
@@ -39,6 +42,8 @@ class DynamicGraph:
     labels: NDArray[np.int64] | None = None
     class_names: tuple[str, ...] = ()
     features: NDArray[Any] | None = None
+    columns: tuple[Column, ...] = ()
+    made_features: tuple[NDArray[Any], ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -53,9 +58,14 @@ class DynamicGraph:
     def num_classes(self) -> int:
         return len(self.class_names)
 
+    def __post_init__(self) -> None:
+        if self.features is not None and not self.columns:
+            object.__setattr__(self, "columns", default_columns(self.features.shape[-1]))
+
     @property
-    def num_features(self) -> int:
-        return 0 if self.features is None else int(self.features.shape[-1])
+    def has_features(self) -> bool:
+        """Whether there are any, own or made."""
+        return self.features is not None or bool(self.made_features)
 
     @property
     def snapshot_edges(self) -> int:
@@ -82,11 +92,23 @@ class DynamicGraph:
             return np.zeros(0, dtype=np.int64)
         return np.flatnonzero(np.asarray(self.labels) >= 0)
 
-    def features_at(self, step: int) -> NDArray[Any]:
-        """`[N, d]` features at `step`."""
-        if self.features is None:
-            raise GraphError("the graph has no features. Make some with: chronospike features")
-        return self.features if self.features.ndim == 2 else self.features[step]
+    @cached_property
+    def first_steps(self) -> NDArray[np.int64]:
+        """`[N]` the step of each node's first edge; T for a node that has none."""
+        offsets = self.history.step_offsets
+        # The row prefix before step t is empty up to the first edge, so the empty ones count the steps.
+        first = np.zeros(self.num_nodes, dtype=np.int64)
+        for step in range(1, self.num_steps + 1):
+            first += np.asarray(offsets[:, step]) == 0
+        if self.directed:
+            # A row holds edges into its node; those that leave it stand in the rows of others.
+            _, steps, sources = self.history.entries()
+            np.minimum.at(first, sources, steps)
+        return first
+
+    def seen_by(self, step: int) -> NDArray[np.bool_]:
+        """`[N]` True for the nodes that have an edge by the end of `step`."""
+        return self.first_steps <= step
 
     def edges_at(self, step: int) -> tuple[IntArray, IntArray]:
         """(source, target) of the edges at `step`; an undirected edge once, smaller index first."""
@@ -104,9 +126,18 @@ class DynamicGraph:
             raise GraphError(f"time {time} is before the first step, which starts at {self.step_start[0]}")
         return step
 
-    def with_features(self, features: NDArray[Any] | None) -> DynamicGraph:
-        """The same graph with other features, checked for shape and finite values."""
-        graph = replace(self, features=features)
+    def with_features(self, features: NDArray[Any] | None, columns: tuple[Column, ...] = ()) -> DynamicGraph:
+        """The same graph with other attributes, `[N, c]` or `[T, N, c]`, checked; without `columns` all are numbers."""
+        graph = replace(self, features=features, columns=columns)
+        graph._check_shapes()
+        if features is not None and not columns:
+            self._require_finite(features)
+        graph._check_features()
+        return graph
+
+    def with_made_features(self, *features: NDArray[Any]) -> DynamicGraph:
+        """The same graph with other features made from its edges, `[T, N, d]` each."""
+        graph = replace(self, made_features=features)
         graph._check_features()
         return graph
 
@@ -130,7 +161,9 @@ class DynamicGraph:
         self._check_features()
         return self
 
-    def require(self, *, steps: int = 1, classes: int = 0, features: bool = False) -> DynamicGraph:
+    def require(
+        self, *, steps: int = 1, classes: int = 0, features: bool = False, own_features: bool = False
+    ) -> DynamicGraph:
         """Return the graph if it has at least so many steps and classes (and features), else say what is missing."""
         if self.num_steps < steps:
             raise GraphError(
@@ -141,15 +174,16 @@ class DynamicGraph:
             raise GraphError("the graph has no labels. Import it with --labels FILE")
         if self.num_classes < classes:
             raise GraphError(f"the labels hold {self.num_classes} class, and {classes} are needed")
-        if features and self.features is None:
+        if own_features and self.features is None:
+            raise GraphError("the graph has no attributes of its own. Import it with features=...")
+        if features and not self.has_features:
             raise GraphError("the graph has no features. Make some with: chronospike features deepwalk GRAPH")
         return self
 
     def summary(self) -> dict[str, Any]:
         """Counts and bounds, ready for JSON; `facts` are merged in."""
-        features = (
-            None if self.features is None else {"shape": list(self.features.shape), "dtype": str(self.features.dtype)}
-        )
+        shown = self.features if self.features is not None else next(iter(self.made_features), None)
+        features = None if shown is None else {"shape": list(shown.shape), "dtype": str(shown.dtype)}
         counted = {
             "nodes": self.num_nodes,
             "steps": self.num_steps,
@@ -172,7 +206,8 @@ class DynamicGraph:
     def __repr__(self) -> str:
         kind = "directed" if self.directed else "undirected"
         labels = f"{len(self.labelled):,} labelled in {self.num_classes} classes" if self.num_classes else "no labels"
-        features = "no features" if self.features is None else f"features {list(self.features.shape)}"
+        shapes = [list(x.shape) for x in (self.features, *self.made_features) if x is not None]
+        features = f"features {' and '.join(map(str, shapes))}" if shapes else "no features"
         return (
             f"DynamicGraph({self.num_nodes:,} nodes, {self.num_steps} steps from {self.step_start[0]} to "
             f"{self.step_end[-1]}, {self.snapshot_edges:,} {kind} edges, {self.union_edges:,} in the union, "
@@ -188,20 +223,33 @@ class DynamicGraph:
         if low < -1 or high >= self.num_classes:
             raise GraphError(f"labels run from {low} to {high}, but there are {self.num_classes} class names")
 
+    def _check_shapes(self) -> None:
+        for x in (self.features, *self.made_features):
+            if x is None:
+                continue
+            wanted = (self.num_nodes,) if x.ndim == 2 else (self.num_steps, self.num_nodes)
+            if x.ndim not in (2, 3) or x.shape[:-1] != wanted or x.shape[-1] < 1:
+                raise GraphError(
+                    f"features have shape {list(x.shape)}, expected [{self.num_nodes}, d] "
+                    f"or [{self.num_steps}, {self.num_nodes}, d]"
+                )
+
     def _check_features(self) -> None:
-        x = self.features
-        if x is None:
-            return
-        wanted = (self.num_nodes,) if x.ndim == 2 else (self.num_steps, self.num_nodes)
-        if x.ndim not in (2, 3) or x.shape[:-1] != wanted or x.shape[-1] < 1:
-            raise GraphError(
-                f"features have shape {list(x.shape)}, expected [{self.num_nodes}, d] "
-                f"or [{self.num_steps}, {self.num_nodes}, d]"
-            )
-        for step, block in enumerate(x if x.ndim == 3 else x[None]):
+        self._check_shapes()
+        if self.features is not None:
+            if len(self.columns) != self.features.shape[-1]:
+                raise GraphError(f"{len(self.columns)} names for the {self.features.shape[-1]} columns of the features")
+            wrong = check_codes(self.features, self.columns)
+            if wrong:
+                raise GraphError(wrong)
+        for x in self.made_features:
+            self._require_finite(x)
+
+    def _require_finite(self, features: NDArray[Any]) -> None:
+        for step, block in enumerate(features if features.ndim == 3 else features[None]):
             bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
             if len(bad):
-                where = f" at step {step}" if x.ndim == 3 else ""
+                where = f" at step {step}" if features.ndim == 3 else ""
                 raise GraphError(
                     f"features of {len(bad)} node(s){where} are NaN or infinite, "
                     f"the first is node {self.ids[int(bad[0])]!r}"

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from chronospike.data.build import build_graph
 from chronospike.data.events import Events, NodeLabels
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
 from chronospike.data.reading.adapters import events_from_networkx, events_from_temporal_data
-from chronospike.data.reading.attributes import read_features
+from chronospike.data.reading.attributes import features_from_table, read_features
 from chronospike.data.reading.edges import events_from_arrays, events_from_table, read_events
 from chronospike.data.reading.labels import labels_from_mapping, labels_from_table, read_labels
 from chronospike.data.steps import make_steps
@@ -43,8 +45,8 @@ def import_graph(
             a tuple `(source, target, time)` of arrays, a networkx graph or a list of one per step, or a PyG
             `TemporalData`.
         labels: a path or table with a node and a label column, or a mapping from node id to label.
-        features: a path (table with a node column, or `.npy`), or an array `[N, d]` or `[T, N, d]` in the
-            order of the node ids.
+        features: the nodes' attributes: a path (table with a node column, or `.npy`), an Arrow-compatible table with a
+            node column, or an array `[N, d]` or `[T, N, d]` in the order of the node ids.
         source, target, time: column names, where the usual ones do not fit; with networkx, `time` is the edge
             attribute.
         node, label: column names in `labels` (and `node` in `features`).
@@ -57,12 +59,19 @@ def import_graph(
     times = make_steps(events.time, steps=steps, every=every, merge=merge)
     found, facts = _labels(labels, events.ids, node, label, header, on_unknown)
     graph = build_graph(events, times, directed=directed, labels=found, provenance=facts)
-    if features is None:
-        return graph
+    return graph if features is None else _with_attributes(graph, features, node, on_unknown)
+
+
+def _with_attributes(graph: DynamicGraph, features: Any, node: str | None, on_unknown: str) -> DynamicGraph:
     if isinstance(features, (str, Path)):
-        features, facts = read_features(features, graph, node=node, on_unknown=on_unknown)
-        graph.facts["provenance"].update(facts)
-    return graph.with_features(features)
+        values, columns, facts = read_features(features, graph, node=node, on_unknown=on_unknown)
+    elif isinstance(features, np.ndarray) or hasattr(features, "detach"):
+        array = features.detach().cpu().numpy() if hasattr(features, "detach") else features
+        return graph.with_features(array if array.dtype.kind == "f" else array.astype(np.float32))
+    else:
+        values, columns, facts = features_from_table(features, graph, node=node, on_unknown=on_unknown)
+    graph.facts["provenance"].update(facts)
+    return graph.with_features(values, columns)
 
 
 def _events(

@@ -39,15 +39,22 @@ def standardise(features: NDArray[Any], out: NDArray[Any] | None = None, dtype: 
     return out
 
 
-def block_statistics(features: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def block_statistics(
+    features: NDArray[Any], first_steps: NDArray[np.integer[Any]] | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(`[T]` mean, `[T]` population standard deviation) of each step's block; `[N, d]` counts as one step.
 
     A standard deviation of exactly 0 marks a block whose values are all the same.
+
+    Args:
+        first_steps: `[N]` the step from which on each node counts; by default all count at every step. Nodes that are
+            still to come then change nothing, not even the order in which the others are added up.
     """
     blocks = _blocks(features)
     mean, std = np.zeros(len(blocks)), np.zeros(len(blocks))
     for step in range(len(blocks)):
-        mean[step], std[step] = _one_block(blocks[step])
+        rows = None if first_steps is None else np.flatnonzero(first_steps <= step)
+        mean[step], std[step] = _one_block(blocks[step], rows)
     return mean, std
 
 
@@ -67,15 +74,16 @@ def apply(block: NDArray[Any], mean: float, std: float, out: NDArray[Any] | None
     return out
 
 
-def _one_block(block: NDArray[Any]) -> tuple[float, float]:
-    """Mean and population standard deviation of all values, in one pass."""
-    ranges = list(_row_ranges(block, 0, len(block)))
+def _one_block(block: NDArray[Any], rows: NDArray[np.int64] | None) -> tuple[float, float]:
+    """Mean and population standard deviation of all values, or those of some rows, in one pass."""
+    ranges = list(_row_ranges(block, 0, len(block) if rows is None else len(rows)))
     # Count, mean, sum of squared deviations, smallest and largest value of each range.
     parts = np.zeros((len(ranges), 5))
 
     def work(start: int, stop: int) -> None:
         for i in range(start, stop):
-            values = block[slice(*ranges[i])].astype(np.float64)
+            part = slice(*ranges[i])
+            values = block[part if rows is None else rows[part]].astype(np.float64)
             mean = values.mean()
             low, high = values.min(), values.max()
             values -= mean

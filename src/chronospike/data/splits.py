@@ -83,17 +83,6 @@ def make_split(
     return Split(np.sort(train), np.sort(held), np.sort(test), int(alone.sum()), facts)
 
 
-def first_steps(graph: DynamicGraph) -> Nodes:
-    """`[N]` the step of each node's first edge; T for a node that has none."""
-    seen = np.asarray(graph.history.step_offsets[:, 1:]) > 0
-    first = np.where(seen.any(axis=1), seen.argmax(axis=1), graph.num_steps).astype(np.int64)
-    if graph.directed:
-        # A row holds edges into its node; those that leave it stand in the rows of others.
-        _, steps, sources = graph.history.entries()
-        np.minimum.at(first, sources, steps)
-    return first
-
-
 def _labelled(graph: DynamicGraph) -> tuple[Nodes, Nodes]:
     """Labelled nodes in the order of the user's ids, so that a split does not hang on the order of the file."""
     if graph.labels is None or len(graph.labelled) == 0:
@@ -151,7 +140,7 @@ def _divide(
 
 def _by_time(graph: DynamicGraph, nodes: Nodes, ratio: float, validation: float, seed: int) -> tuple[Nodes, ...]:
     ties = np.random.default_rng(seed).permutation(len(nodes))
-    ordered = nodes[np.lexsort((ties, first_steps(graph)[nodes]))]
+    ordered = nodes[np.lexsort((ties, graph.first_steps[nodes]))]
     part = _share(ratio, len(nodes))
     train = _share((ratio - validation) / ratio, part)
     return ordered[:train], ordered[train:part], ordered[part:]

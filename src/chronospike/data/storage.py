@@ -21,11 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chronospike._version import __version__
+from chronospike.data.attributes import Column, columns_from_json, columns_to_json
 from chronospike.data.csr import TimeSlicedCSR
 from chronospike.data.feature_store import list_features, open_features
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
-from chronospike.errors import StorageError
+from chronospike.errors import InputError, StorageError
 from chronospike.files import atomic_folder
 
 FORMAT = "chronospike-graph"
@@ -47,6 +48,7 @@ def save_graph(graph: DynamicGraph, folder: str | Path, *, overwrite: bool = Fal
             "chronospike": __version__,
             "directed": graph.directed,
             "class_names": list(graph.class_names),
+            "columns": columns_to_json(graph.columns),
             "counts": {
                 "nodes": graph.num_nodes,
                 "steps": graph.num_steps,
@@ -65,8 +67,8 @@ def open_graph(folder: str | Path, *, features: str | None = None, verify: bool 
     """Open a graph folder by memory map.
 
     Args:
-        features: a feature set by name, `"own"` for those imported with the graph, or `"none"`; by default the
-            graph's own, else the only set there is.
+        features: a feature set by name, `"own"` for the attributes imported with the graph, several joined with `+`
+            (`"own+deepwalk"`), or `"none"`; by default the graph's own, else the only set there is.
         verify: True reads every byte against its checksum, False none, None all but very large arrays.
     """
     folder = Path(folder)
@@ -83,6 +85,7 @@ def open_graph(folder: str | Path, *, features: str | None = None, verify: bool 
             labels=arrays.get("labels"),
             class_names=tuple(meta["class_names"]),
             features=arrays.get("features"),
+            columns=_columns(folder, meta, arrays.get("features")),
             facts=meta["facts"],
         )
     except KeyError as error:
@@ -113,14 +116,15 @@ def read_meta(folder: Path) -> dict[str, Any]:
 def graph_key(folder: str | Path) -> str:
     """A short fingerprint of the structure (not of labels or features), to tie feature sets to their graph."""
     arrays = read_meta(Path(folder))["arrays"]
-    structure = "".join(arrays[name]["sha256"] for name in sorted(arrays) if name.startswith(("history_", "snapshot_")))
-    return hashlib.sha256(structure.encode()).hexdigest()[:16]
+    return _structure({name: entry["sha256"] for name, entry in arrays.items() if _is_structure(name)})
 
 
 def data_key(folder: str | Path) -> str:
     """A short fingerprint of all that a graph folder held when it was written: structure, ids, labels, features."""
     meta = read_meta(Path(folder))
     content = [meta["class_names"], *((name, meta["arrays"][name]["sha256"]) for name in sorted(meta["arrays"]))]
+    if meta.get("columns"):
+        content.append(meta["columns"])
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
@@ -129,19 +133,44 @@ def feature_sets(folder: str | Path) -> list[str]:
     return [found.name for found in list_features(Path(folder)) if found.complete]
 
 
+def structure_key(graph: DynamicGraph) -> str:
+    """What `graph_key` says of a folder that holds this graph."""
+    return _structure({name: _array_sum(array) for name, array in _arrays(graph).items() if _is_structure(name)})
+
+
+def _structure(sums: dict[str, str]) -> str:
+    return hashlib.sha256("".join(sums[name] for name in sorted(sums)).encode()).hexdigest()[:16]
+
+
+def _is_structure(name: str) -> bool:
+    return name.startswith(("history_", "snapshot_"))
+
+
+def _columns(folder: Path, meta: dict[str, Any], features: NDArray[Any] | None) -> tuple[Column, ...]:
+    """What the attributes are; folders of earlier versions do not say, and have numbers only."""
+    if features is None or meta.get("columns") is None:
+        return ()
+    return columns_from_json(meta["columns"], features.shape[-1], str(folder / "meta.json"))
+
+
 def _with_feature_set(graph: DynamicGraph, folder: Path, name: str | None, verify: bool | None) -> DynamicGraph:
     if name == "none":
-        return replace(graph, features=None)
-    if name == "own":
-        if graph.features is None:
-            raise StorageError(f"{folder} has no features of its own. Import it with --features FILE")
-        return graph
+        return replace(graph, features=None, columns=())
     if name is None:
         sets = feature_sets(folder)
         if graph.features is not None or len(sets) != 1:
             return graph
         name = sets[0]
-    return replace(graph, features=open_features(folder, name, graph_key=graph_key(folder), verify=verify))
+    parts = name.split("+")
+    if len(set(parts)) < len(parts):
+        raise InputError(f"features '{name}' name one set twice")
+    if "own" in parts and graph.features is None:
+        raise StorageError(f"{folder} has no features of its own. Import it with --features FILE")
+    key = graph_key(folder) if parts != ["own"] else None
+    made = tuple(open_features(folder, part, graph_key=key, verify=verify) for part in parts if part != "own")
+    if "own" in parts:
+        return replace(graph, made_features=made)
+    return replace(graph, features=None, columns=(), made_features=made)
 
 
 def _arrays(graph: DynamicGraph) -> dict[str, NDArray[Any]]:
@@ -177,6 +206,14 @@ def _pieces(array: NDArray[Any]) -> Iterator[NDArray[np.uint8]]:
         yield np.ascontiguousarray(array[start : start + rows]).reshape(-1).view(np.uint8)
 
 
+def _array_sum(array: NDArray[Any]) -> str:
+    """The checksum of an array's values."""
+    digest = hashlib.sha256()
+    for piece in _pieces(array):
+        digest.update(piece.data)
+    return digest.hexdigest()
+
+
 def _open_array(folder: Path, name: str, entry: dict[str, Any], verify: bool | None) -> NDArray[Any]:
     path = folder / f"{name}.npy"
     try:
@@ -189,10 +226,7 @@ def _open_array(folder: Path, name: str, entry: dict[str, Any], verify: bool | N
         raise StorageError(
             f"{path} holds {array.dtype.str} {list(array.shape)}, meta.json says {entry['dtype']} {entry['shape']}"
         )
-    if verify or (verify is None and array.nbytes <= _VERIFY_BYTES):
-        digest = hashlib.sha256()
-        for piece in _pieces(array):
-            digest.update(piece.data)
-        if digest.hexdigest() != entry["sha256"]:
-            raise StorageError(f"{path} has a wrong checksum: the file was changed or damaged. Import the graph again")
+    verify = array.nbytes <= _VERIFY_BYTES if verify is None else verify
+    if verify and _array_sum(array) != entry["sha256"]:
+        raise StorageError(f"{path} has a wrong checksum: the file was changed or damaged. Import the graph again")
     return array

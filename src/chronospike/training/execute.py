@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 
 from chronospike.data.graph import DynamicGraph
-from chronospike.data.splits import Split
 from chronospike.errors import ChronoSpikeError, InputError, StorageError
 from chronospike.files import write_json
 from chronospike.training.checkpoint import best_weights, load_checkpoint, save_checkpoint, seconds_per_epoch
@@ -29,8 +28,7 @@ from chronospike.training.inference import Progress, infer
 from chronospike.training.loop import State, Trainer, Watcher
 from chronospike.training.problem import architecture, make_problem, new_model
 from chronospike.training.refit import Fitted, second_trainer
-from chronospike.training.run import METRICS, PREDICTIONS, RunFolder, write_predictions
-from chronospike.training.smoothing import choose_and_smooth
+from chronospike.training.run import METRICS, PREDICTIONS, RUN, RunFolder, write_predictions
 from chronospike.training.weights import class_names, load_weights, rebuild, save_weights
 
 # Up to this many nodes a run predicts all of them; beyond, only those it is scored on.
@@ -55,10 +53,12 @@ def execute(
     `on_note` is told, in a line, of what a user might not expect.
     """
     settings = run.settings()
-    problem = make_problem(graph, settings, device)
+    graph, split = run.known_labels(graph)
+    problem = make_problem(graph, settings, device, split, encoder=run.encoder())
+    run.save_encoder(problem.inputs.encoder)
     if on_note is not None and problem.inputs.host is not None:
         on_note(problem.inputs.host.describe())
-    trainer = Trainer(new_model(settings, graph.num_features, graph.num_classes), problem)
+    trainer = Trainer(new_model(settings, problem.inputs.width, graph.num_classes), problem)
     _train(trainer, run, resume, watcher)
     state, fitted = trainer.state, Fitted(trainer.best_model(), problem, problem.split)
     if fitted.is_refitted:
@@ -69,7 +69,7 @@ def execute(
         _train(trainer, run, resume, watcher)
         fitted = Fitted(trainer.best_model(), trainer.problem, problem.split, (fitted.model, problem))
     save_weights(fitted.model, run.weights, class_names=graph.class_names)
-    return evaluate(fitted, run, state, smooth=smooth, on_nodes=on_nodes)
+    return evaluate(fitted, run, state, smooth=smooth, on_nodes=on_nodes, name=run.facts().get("name"), output=run.path)
 
 
 def _train(trainer: Trainer, run: RunFolder, resume: bool, watcher: Watcher | None) -> None:
@@ -107,9 +107,19 @@ def evaluate(
     *,
     smooth: bool = False,
     on_nodes: Progress | None = None,
+    name: str | None = None,
+    output: Path | None = None,
 ) -> dict[str, Any]:
-    """Score the model and write `metrics.json` and `predictions.csv`. Without `state`, training facts are kept."""
+    """Score the model, and write `metrics.json` and `predictions.csv` if asked to.
+
+    Args:
+        state: of the training just finished; without it the run's own facts about its training are kept.
+        name: of the graph.
+        output: the folder to write to.
+    """
     model, problem, split = fitted.model, fitted.problem, fitted.split
+    if not len(split.test):
+        raise InputError("no node of this graph can be scored: only training nodes have labels of the run's classes")
     graph, settings = problem.graph, problem.settings
     began = time.perf_counter()
     # Smoothing spreads what the model says of all nodes.
@@ -138,66 +148,47 @@ def evaluate(
         "firing_rate_per_step": rates,
         "inference": {"nodes": len(nodes), "seconds": seconds, "samples": settings.samples},
         "split": split.facts,
-        "graph": {**graph.summary(), "name": run.facts().get("name")},
+        "graph": {**graph.summary(), "name": name},
         "device": device_name(problem.device),
         "versions": versions(),
         "command": run.facts().get("command"),
     }
     metrics |= _training_facts(run, state)
-    write_predictions(run.path / PREDICTIONS, graph, nodes, probabilities[nodes], split)
-    write_json(run.path / METRICS, metrics)
+    if output is not None:
+        write_predictions(output / PREDICTIONS, graph, nodes, probabilities[nodes], split)
+        write_json(output / METRICS, metrics)
     return metrics
 
 
-def load_run(graph: DynamicGraph, run: RunFolder, device: torch.device, needs_labels: bool = True) -> Fitted:
-    """The trained model of a finished run and its problem; a graph of other classes or features is refused.
+def load_run(graph: DynamicGraph, run: RunFolder, device: torch.device) -> Fitted:
+    """The trained model of a finished run, ready for `graph`, with the labels and the split of the run itself.
 
-    One without labels is taken where no labels are needed; its split is then empty.
+    Labelled nodes of the graph that the run does not know are test nodes. A graph with other features is refused.
     """
     settings = run.settings()
     if not run.weights.is_file():
-        raise StorageError(f"{run.path} is not finished. Go on with: chronospike train --resume -o {run.path}")
+        raise StorageError(f"{run.path} is not finished. Resume it with: chronospike train --resume -o {run.path}")
     tensors, metadata = load_weights(run.weights)
     model = rebuild(tensors, metadata, run.weights)
-    known, own = class_names(metadata), list(graph.class_names)
-    split = None
-    if needs_labels:
-        graph.require(classes=2)
-    if graph.labels is None:
-        if settings.label_inputs:
-            raise InputError(f"{run.path} takes labels of neighbours as inputs, and the graph has none")
-        graph = replace(graph, labels=np.full(graph.num_nodes, -1), class_names=tuple(known))
-        nobody = np.zeros(0, dtype=np.int64)
-        split = Split(nobody, nobody, nobody)
-    elif known != own:
-        raise StorageError(f"{run.path} knows the classes {_listed(known)}, and the graph has {_listed(own)}")
-    if architecture(settings, graph.num_features, graph.num_classes) != model.architecture:
+    graph, split = run.known_labels(graph)
+    if class_names(metadata) != list(graph.class_names):
+        raise StorageError(f"{run.weights} and {run.path / RUN} name other classes. Train the run again")
+    problem = make_problem(graph, settings, device, split, encoder=run.encoder())
+    if architecture(settings, problem.inputs.width, graph.num_classes) != model.architecture:
         raise StorageError(
             f"{run.weights} takes {model.architecture.inputs} inputs per node, and the settings and the graph, with "
-            f"{graph.num_features} features, describe another network. Use the graph and features of the training"
+            f"{problem.inputs.width}, describe another network. Use the graph and features of the training"
         )
     model.kernels = settings.kernels
-    problem = make_problem(graph, settings, device, split)
-    fitted = Fitted(model.to(device), problem, problem.split)
+    fitted = Fitted(model.to(device), problem, split)
     if not fitted.is_refitted:
         return fitted
     first = None
     if run.checkpoint.is_file():
-        earlier = new_model(settings, graph.num_features, graph.num_classes)
+        earlier = new_model(settings, problem.inputs.width, graph.num_classes)
         earlier.load_state_dict(best_weights(run.checkpoint))
         first = earlier.to(device), problem
-    return Fitted(fitted.model, problem.with_all_labels(), problem.split, first)
-
-
-def smooth_all(fitted: Fitted, probabilities: NDArray[np.float64]) -> tuple[NDArray[np.float64], dict[str, float]]:
-    """Correct and Smooth of the probabilities `[N, C]` of all nodes, and the strengths that it chose."""
-    if fitted.is_refitted and fitted.first is None:
-        raise InputError(
-            "to smooth a run with refit, the checkpoint of its first fit is needed, and its folder checkpoint/ is gone"
-        )
-    split = fitted.split
-    first = fitted.first_probabilities()
-    return choose_and_smooth(fitted.problem.graph, probabilities, split.train, split.validation, first)
+    return Fitted(fitted.model, problem.with_all_labels(), split, first)
 
 
 def _validation(fitted: Fitted, run: RunFolder, predicted: NDArray[np.int64]) -> dict[str, Any]:
@@ -212,14 +203,8 @@ def _validation(fitted: Fitted, run: RunFolder, predicted: NDArray[np.int64]) ->
     return as_dict(score_nodes(fitted.problem, predicted, nodes), names, len(nodes))
 
 
-def _listed(names: list[str]) -> str:
-    """Up to six names and how many there are in all."""
-    shown = ", ".join(repr(name) for name in names[:6])
-    return f"{shown}, … ({len(names)})" if len(names) > 6 else shown or "none"
-
-
 def _smoothed(fitted: Fitted, probabilities: NDArray[np.float64]) -> tuple[dict[str, Any], NDArray[np.float64]]:
-    values, strengths = smooth_all(fitted, probabilities)
+    values, strengths = fitted.smoothed(probabilities)
     found = score_nodes(fitted.problem, values.argmax(axis=1), fitted.split.test)
     return {"macro_f1": found.macro_f1, "micro_f1": found.micro_f1, "strengths": strengths}, values
 

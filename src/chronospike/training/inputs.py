@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from chronospike.data.attributes import AttributeEncoder
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.preprocess import apply, block_statistics
 from chronospike.nn.rows import TreeRows
@@ -23,16 +24,29 @@ RESIDENT_BYTES = 6 * 1024**3
 _GPU_SHARE = 0.6
 
 
-class TreeInputs:
-    """The features `[T, M, D]` of a tree.
+def input_width(graph: DynamicGraph) -> int:
+    """What `TreeInputs` of the graph would give for each node; 0 without features."""
+    own = 0 if graph.features is None else AttributeEncoder.fit(graph.features, graph.columns).width
+    return own + sum(int(made.shape[-1]) for made in graph.made_features)
 
-    Each step is standardised over its whole node × feature block.
+
+class TreeInputs:
+    """The features `[T, M, D]` of a tree: the nodes' own attributes, encoded column by column, then the made features.
+
+    Each step of a made feature set is standardised over its whole node × feature block (the paper, appendix).
 
     Args:
         graph: with features.
         device: where the network is.
         dtype: float32, or float16 to halve what a GPU holds.
         table: `[T, N, D]`, or `[1, N, D]` for all steps, to be used as it is instead of the graph's features.
+        encoder: of the attributes, from an earlier fit; by default it is fitted on this graph's.
+        over_all: standardise over all nodes, as the paper does, and not only over those seen by each step. Nodes
+            that are still to come then have a say.
+
+    Attributes:
+        encoder: of the attributes, if the graph has any.
+        notes: what a user should be told of them, a sentence each.
     """
 
     def __init__(
@@ -41,33 +55,56 @@ class TreeInputs:
         device: torch.device,
         dtype: torch.dtype = torch.float32,
         table: Tensor | None = None,
+        encoder: AttributeEncoder | None = None,
+        over_all: bool = False,
     ) -> None:
         self.device = device
         self._block_numbers: dict[tuple[int, ...], Tensor] = {}
         self._table = table
         self.host: HostTable | None = None
+        self.encoder: AttributeEncoder | None = None
+        self.notes: list[str] = []
         if table is not None:
             self.width, self.static = table.shape[-1], len(table) == 1
             return
         graph.require(features=True)
-        assert graph.features is not None
-        self.width = graph.num_features
-        self.static = graph.features.ndim == 2
-        self._blocks = graph.features[None] if self.static else graph.features
-        self._mean, self._std = block_statistics(self._blocks)
-        size = self._blocks.size * dtype.itemsize
+        self._read_sources(graph, encoder, over_all)
+        blocks = 1 if self.static else graph.num_steps
+        size = blocks * graph.num_nodes * self.width * dtype.itemsize
         room = _GPU_SHARE * free_bytes(device) if device.type == "cuda" else RESIDENT_BYTES
         if size <= room:
-            self._table = self._standardised(device, dtype)
+            self._table = self._resident(device, dtype, blocks, graph.num_nodes)
         elif device.type == "cuda":
             degrees = graph.history.step_offsets[:, -1]
-            self.host = HostTable(self._standardised(torch.device("cpu"), dtype), degrees, int(room) // 2, device)
+            on_host = self._resident(torch.device("cpu"), dtype, blocks, graph.num_nodes)
+            self.host = HostTable(on_host, degrees, int(room) // 2, device)
 
-    def _standardised(self, device: torch.device, dtype: torch.dtype) -> Tensor:
-        table = torch.empty(self._blocks.shape, dtype=dtype, device=device)
-        for step, block in enumerate(self._blocks):
-            rows = apply(block, float(self._mean[step]), float(self._std[step]))
-            table[step].copy_(torch.from_numpy(rows))
+    def _read_sources(self, graph: DynamicGraph, encoder: AttributeEncoder | None, over_all: bool) -> None:
+        self._own, self._made, self._binding = graph.features, graph.made_features, None
+        if self._own is not None:
+            self.encoder = encoder or AttributeEncoder.fit(self._own, graph.columns)
+            self._binding = self.encoder.bind(graph.columns, None if encoder is None else self._own)
+            self.notes = self._binding.notes
+        counted = None if over_all else graph.first_steps
+        self._statistics = [block_statistics(made, counted) for made in self._made]
+        own_width = 0 if self._binding is None else self._binding.width
+        self.width = own_width + sum(made.shape[-1] for made in self._made)
+        self.static = not self._made and self._own is not None and self._own.ndim == 2
+
+    def _rows_of(self, step: int, nodes: NDArray[Any] | slice) -> NDArray[np.float32]:
+        """`[K, D]` what the network reads of `nodes` at `step`."""
+        parts = []
+        if self._own is not None and self._binding is not None:
+            own = self._own if self._own.ndim == 2 else self._own[step]
+            parts.append(self._binding.encode(own[nodes]))
+        for made, (mean, std) in zip(self._made, self._statistics, strict=True):
+            parts.append(apply(made[step][nodes], float(mean[step]), float(std[step])))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+    def _resident(self, device: torch.device, dtype: torch.dtype, blocks: int, nodes: int) -> Tensor:
+        table = torch.empty((blocks, nodes, self.width), dtype=dtype, device=device)
+        for step in range(blocks):
+            table[step].copy_(torch.from_numpy(self._rows_of(step, slice(None))))
         return table
 
     @property
@@ -95,7 +132,7 @@ class TreeInputs:
         rows = np.empty((*tree.nodes.shape, self.width), dtype=np.float32)
         nodes = tree.nodes.cpu().numpy()
         for i, step in enumerate(steps):
-            apply(self._blocks[step][nodes[i]], float(self._mean[step]), float(self._std[step]), rows[i])
+            rows[i] = self._rows_of(step, nodes[i])
         return torch.from_numpy(rows).to(self.device)
 
 

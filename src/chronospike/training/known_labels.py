@@ -18,49 +18,74 @@ from numpy.typing import NDArray
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.splits import Split
 from chronospike.errors import InputError, StorageError
+from chronospike.files import atomic_file
 
 Nodes = NDArray[np.int64]
+PARTS = ("train", "validation", "test", "unused")
 
 
 @dataclass(frozen=True)
 class KnownLabels:
-    """Labelled nodes and their classes.
+    """Labelled nodes, their classes, and what each is for.
 
     Attributes:
         ids: `[K]` the nodes by the user's ids, an Arrow array.
         codes: `[K]` position of each node's class among the classes.
-        held_out: `[K]` True for the nodes that choose the best epoch and train nothing.
+        part: `[K]` position among `PARTS`: nodes that train, that choose the best epoch, that are held out, and others.
     """
 
     ids: pa.Array
     codes: Nodes
-    held_out: NDArray[np.bool_]
+    part: NDArray[np.int8]
 
-    def placed_in(self, graph: DynamicGraph, class_names: tuple[str, ...]) -> tuple[DynamicGraph, Split]:
-        """`graph` with these labels and no others, and its split. Nodes that it lacks are left out."""
+    @classmethod
+    def of(cls, graph: DynamicGraph, split: Split) -> KnownLabels:
+        """All labels of a graph, and the part of the split that each node is in."""
+        assert graph.labels is not None
+        part = np.full(graph.num_nodes, PARTS.index("unused"), dtype=np.int8)
+        for index, members in enumerate((split.train, split.validation, split.test)):
+            part[members] = index
+        nodes = graph.labelled
+        return cls(graph.ids.take(nodes), np.asarray(graph.labels)[nodes].astype(np.int64), part[nodes])
+
+    def placed_in(
+        self, graph: DynamicGraph, class_names: tuple[str, ...], new_nodes: bool = False
+    ) -> tuple[DynamicGraph, Split]:
+        """`graph` with these labels, and its split. Nodes that it lacks are left out.
+
+        Args:
+            new_nodes: also take the graph's own labels of nodes that are none of these, as test nodes, where their
+                class is among `class_names`. By default no other labels are kept.
+        """
         places = graph.ids.lookup(self.ids)
         here = places >= 0
         labels = np.full(graph.num_nodes, -1, dtype=np.int64)
+        members = [np.sort(places[here & (self.part == part)]) for part in range(3)]
+        if new_nodes and graph.labels is not None:
+            code_of = {name: code for code, name in enumerate(class_names)}
+            own = np.array([code_of.get(name, -1) for name in graph.class_names] + [-1])[np.asarray(graph.labels)]
+            own[places[here]] = -1
+            labels = own.astype(np.int64)
+            members[2] = np.union1d(members[2], np.flatnonzero((labels >= 0) & ~graph.isolated))
         labels[places[here]] = self.codes[here]
-        train = np.sort(places[here & ~self.held_out])
-        # Where nothing could be held out, the training nodes choose the epoch themselves.
-        validation = np.sort(places[here & self.held_out]) if self.held_out.any() else train
-        return graph.with_labels(labels, class_names), Split(train, validation, train[:0])
+        return graph.with_labels(labels, class_names), Split(members[0], members[1], members[2])
 
     def save(self, path: Path) -> None:
-        """Write as a Parquet table of node, class code and part."""
-        part = pa.array(self.held_out)
-        pq.write_table(pa.table({"node": self.ids, "class": pa.array(self.codes), "held_out": part}), path)
+        """Write as a Parquet table of node, class code and part, all or nothing."""
+        part = pa.array(np.array(PARTS)[self.part])
+        with atomic_file(path) as partial:
+            pq.write_table(pa.table({"node": self.ids, "class": pa.array(self.codes), "part": part}), partial)
 
     @classmethod
     def read(cls, path: Path, classes: int) -> KnownLabels:
         """The inverse of `save`; codes must lie below `classes`."""
         try:
-            table = pq.read_table(path, columns=["node", "class", "held_out"]).combine_chunks()
+            table = pq.read_table(path, columns=["node", "class", "part"]).combine_chunks()
             codes = table["class"].to_numpy().astype(np.int64)
-            known = cls(pa.concat_arrays(table["node"].chunks), codes, table["held_out"].to_numpy().astype(bool))
+            part = np.array([PARTS.index(name) for name in table["part"].to_pylist()], dtype=np.int8)
+            known = cls(pa.concat_arrays(table["node"].chunks), codes, part)
         except FileNotFoundError as error:
-            raise StorageError(f"{path} is missing. Save the model again") from error
+            raise StorageError(f"{path} is missing. Train the model again") from error
         except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
             raise StorageError(f"{path} is damaged ({' '.join(str(error).split())[:200]})") from error
         if len(codes) and not 0 <= codes.min() <= codes.max() < classes:
@@ -115,7 +140,7 @@ def known_labels(
     chosen, codes = _each_once(chosen, codes.astype(np.int64), classes)
     if len(np.unique(codes)) < 2:
         raise InputError(f"{len(chosen)} labelled nodes hold {len(np.unique(codes))} class(es); at least 2 are needed")
-    return KnownLabels(graph.ids.take(chosen), codes, hold_out(codes, validation, seed)), classes
+    return KnownLabels(graph.ids.take(chosen), codes, hold_out(codes, validation, seed).astype(np.int8)), classes
 
 
 def check_classes(graph: DynamicGraph, nodes: Nodes, y: Any) -> NDArray[Any]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from chronospike.config import Settings
+from chronospike.data.attributes import AttributeEncoder
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.splits import Split, make_split
 from chronospike.nn.losses import Objective
@@ -106,6 +107,13 @@ class Problem:
         split = replace(self.split, train=np.union1d(train, validation), validation=validation[:0])
         return replace(self, split=split, labels=_label_inputs(self.graph, split, self.settings, self.device))
 
+    def until(self, last_step: int) -> Problem:
+        """The same problem as of a step: nothing later is read, and no label of a node not seen by then."""
+        seen = self.graph.seen_by(last_step)
+        s = self.split
+        split = replace(s, train=s.train[seen[s.train]], validation=s.validation[seen[s.validation]])
+        return replace(self, split=split, steps=_steps(self.settings, last_step))
+
     def targets(self, nodes: NDArray[np.integer]) -> Tensor:
         """Class indices of `nodes`, on the device."""
         assert self.graph.labels is not None
@@ -131,8 +139,15 @@ def make_problem(
     split: Split | None = None,
     last_step: int | None = None,
     table: Tensor | None = None,
+    encoder: AttributeEncoder | None = None,
 ) -> Problem:
-    """Put a problem together; `last_step` leaves out what came after it, `table` stands for the graph's features."""
+    """Put a problem together.
+
+    Args:
+        last_step: leave out what came after it.
+        table: stands for the graph's features.
+        encoder: of the nodes' own attributes, from an earlier fit.
+    """
     graph.require(steps=1, classes=2, features=table is None)
     s = settings
     split = split or split_for(graph, s)
@@ -144,12 +159,18 @@ def make_problem(
         split=split,
         settings=s,
         sampler=sampler,
-        inputs=TreeInputs(graph, device, torch.float16 if half else torch.float32, table),
+        inputs=TreeInputs(
+            graph, device, torch.float16 if half else torch.float32, table, encoder, s.standardise_over == "all"
+        ),
         labels=_label_inputs(graph, split, s, device),
         device=device,
-        steps=(end,) if s.static else tuple(range(end + 1)),
+        steps=_steps(s, end),
         half=half,
     )
+
+
+def _steps(settings: Settings, last: int) -> tuple[int, ...]:
+    return (last,) if settings.static else tuple(range(last + 1))
 
 
 def _label_inputs(graph: DynamicGraph, split: Split, settings: Settings, device: torch.device) -> LabelInputs | None:

@@ -7,16 +7,17 @@ the score on them, is the first model's: the second has seen their labels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from chronospike.data.splits import Split
+from chronospike.errors import InputError
 from chronospike.nn.model import ChronoSpike
 from chronospike.training.inference import Progress, infer
 from chronospike.training.loop import Trainer
 from chronospike.training.problem import Problem, new_model
-from chronospike.training.smoothing import Values
+from chronospike.training.smoothing import Values, choose_and_smooth
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,25 @@ class Fitted:
     @property
     def is_refitted(self) -> bool:
         return is_refitted(self.problem.settings.refit, self.split)
+
+    def until(self, last_step: int) -> Fitted:
+        """The same model, to be used as of a step: see `Problem.until`."""
+        seen = self.problem.graph.seen_by(last_step)
+        train, validation = (part[seen[part]] for part in (self.split.train, self.split.validation))
+        split = replace(self.split, train=train, validation=validation)
+        first = None if self.first is None else (self.first[0], self.first[1].until(last_step))
+        return Fitted(self.model, self.problem.until(last_step), split, first)
+
+    def smoothed(self, probabilities: Values) -> tuple[Values, dict[str, float]]:
+        """Correct and Smooth of the probabilities `[N, C]` of all nodes, and the strengths that it chose."""
+        if self.is_refitted and self.first is None:
+            raise InputError(
+                "to smooth a run with refit, the checkpoint of its first fit is needed, and its folder checkpoint/ is "
+                "gone"
+            )
+        graph, last = self.problem.graph, self.problem.steps[-1]
+        train, validation = self.split.train, self.split.validation
+        return choose_and_smooth(graph, probabilities, train, validation, self.first_probabilities(), last)
 
     def probabilities(self, on_nodes: Progress | None = None) -> Values:
         """Of all nodes `[N, C]`."""

@@ -1,7 +1,10 @@
 """A run is a folder: what was asked, how it went, and what came out.
 
 config.yaml          every setting
-run.json             the graph with fingerprints of its data and of its edges, the feature set, the preset, the command
+run.json             the graph with fingerprints of its data and of its edges, the feature set, the preset, the command,
+                     the classes and how the split was made
+labels.parquet       the labels and the split it was trained with, by node id
+attributes.json      how the nodes' own attributes become inputs, by column name
 metrics.jsonl        a line per epoch
 checkpoint/          what an interrupted run goes on from
 model.safetensors    the weights of the best epoch
@@ -13,25 +16,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
-import yaml
 from numpy.typing import NDArray
 
 from chronospike.config import Settings, make_settings, read_settings, write_settings
+from chronospike.data.attributes import AttributeEncoder
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.splits import Split
 from chronospike.errors import InputError, StorageError
-from chronospike.files import atomic_file, check_target, space_errors, write_json
+from chronospike.files import atomic_file, check_target, read_json, space_errors, write_json
+from chronospike.training.known_labels import KnownLabels
 from chronospike.training.loop import EpochReport
 
 CONFIG, RUN, EPOCHS, METRICS = "config.yaml", "run.json", "metrics.jsonl", "metrics.json"
-WEIGHTS, PREDICTIONS = "model.safetensors", "predictions.csv"
+WEIGHTS, PREDICTIONS, LABELS, ATTRIBUTES = "model.safetensors", "predictions.csv", "labels.parquet", "attributes.json"
 
 
 @dataclass(frozen=True)
@@ -62,24 +66,46 @@ class RunFolder:
 
     def facts(self) -> dict[str, Any]:
         """The graph, feature set, preset and command."""
-        return _read_json(self.path / RUN)
+        return read_json(self.path / RUN)
 
     def metrics(self) -> dict[str, Any]:
         """The scores of a finished run."""
         if not (self.path / METRICS).is_file():
             raise StorageError(f"{self.path} is not finished. Go on with: chronospike train --resume -o {self.path}")
-        return _read_json(self.path / METRICS)
+        return read_json(self.path / METRICS)
 
-    def begin(self, settings: Settings, facts: dict[str, Any], overwrite: bool) -> None:
-        """Start a new run; one that is there is refused unless `overwrite`."""
+    def known_labels(self, graph: DynamicGraph) -> tuple[DynamicGraph, Split]:
+        """`graph` with the labels and the split that the run was started with; new labelled nodes are test nodes."""
+        facts = self.facts()
+        classes = facts.get("classes")
+        if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
+            raise StorageError(f"{self.path / RUN} does not name the classes of the run. Train it again")
+        known = KnownLabels.read(self.path / LABELS, len(classes))
+        placed, split = known.placed_in(graph, tuple(classes), new_nodes=True)
+        return placed, replace(split, facts=facts.get("split") or {})
+
+    def encoder(self) -> AttributeEncoder | None:
+        """Of the nodes' own attributes, if the run reads any."""
+        path = self.path / ATTRIBUTES
+        return AttributeEncoder.from_json(read_json(path).get("columns"), str(path)) if path.is_file() else None
+
+    def save_encoder(self, encoder: AttributeEncoder | None) -> None:
+        if encoder is not None:
+            write_json(self.path / ATTRIBUTES, {"columns": encoder.to_json()})
+
+    def begin(
+        self, settings: Settings, facts: dict[str, Any], graph: DynamicGraph, split: Split, overwrite: bool
+    ) -> None:
+        """Start a new run on the labels of `graph`; one that is there is refused unless `overwrite`."""
         check_target(self.path, overwrite=overwrite, marker=CONFIG)
-        for name in (EPOCHS, METRICS, PREDICTIONS, WEIGHTS, "report.html"):
+        for name in (EPOCHS, METRICS, PREDICTIONS, WEIGHTS, LABELS, ATTRIBUTES, "report.html"):
             (self.path / name).unlink(missing_ok=True)
         self.checkpoint.unlink(missing_ok=True)
         self.refit_checkpoint.unlink(missing_ok=True)
         with atomic_file(self.path / CONFIG) as partial:
             partial.write_text(write_settings(settings), encoding="utf-8")
-        write_json(self.path / RUN, facts)
+        KnownLabels.of(graph, split).save(self.path / LABELS)
+        write_json(self.path / RUN, {**facts, "classes": list(graph.class_names), "split": split.facts})
 
     def require_same(self, wanted: Settings) -> None:
         """Refuse to go on with other settings; name what differs and touch nothing."""
@@ -103,9 +129,17 @@ class RunFolder:
 
 
 def write_predictions(
-    path: Path, graph: DynamicGraph, nodes: NDArray[np.integer[Any]], probabilities: NDArray[Any], split: Split | None
+    path: Path,
+    graph: DynamicGraph,
+    nodes: NDArray[np.integer[Any]],
+    probabilities: NDArray[Any],
+    split: Split | None,
+    seen: NDArray[np.bool_] | None = None,
 ) -> None:
-    """A CSV with the user's node ids, the predicted class, its probabilities and, if any are known, class and split."""
+    """A CSV with the user's node ids, the predicted class, its probabilities and, if any are known, class and split.
+
+    `seen [N]`, if given, says which nodes had an edge by the date of the prediction.
+    """
     names = np.array(graph.class_names, dtype=object)
     columns: dict[str, Any] = {"node": graph.ids.take(nodes)}
     columns["class"] = pa.array(names[probabilities.argmax(axis=1)], type=pa.string())
@@ -119,17 +153,7 @@ def write_predictions(
         for name, members in (("train", split.train), ("validation", split.validation), ("test", split.test)):
             part[members] = name
         columns["split"] = pa.array(part[nodes], type=pa.string())
+    if seen is not None:
+        columns["seen"] = pa.array(seen[nodes])
     with atomic_file(path) as partial:
         pyarrow.csv.write_csv(pa.table(columns), partial)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise StorageError(f"{path} is missing. Train the run again") from error
-    except (json.JSONDecodeError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise StorageError(f"{path} cannot be read as JSON ({error})") from error
-    if not isinstance(content, dict):
-        raise StorageError(f"{path} does not hold an object")
-    return content

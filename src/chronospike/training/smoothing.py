@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from chronospike.data.diffusion import Operator, diffuse, one_hot, recency_operator
 from chronospike.data.graph import DynamicGraph
+from chronospike.errors import InputError
 
 Nodes = NDArray[np.integer[Any]]
 Values = NDArray[np.float64]
@@ -58,13 +59,21 @@ def correct_and_smooth(
 
 
 def choose_and_smooth(
-    graph: DynamicGraph, probabilities: Values, train: Nodes, validation: Nodes, first: Values | None = None
+    graph: DynamicGraph,
+    probabilities: Values,
+    train: Nodes,
+    validation: Nodes,
+    first: Values | None = None,
+    last_step: int | None = None,
 ) -> tuple[Values, dict[str, float]]:
     """The best strengths of `GRID` by validation Micro-F1 (the weaker of equals), and what they give.
 
     The validation labels choose the strengths and are not spread themselves. If the model has learned from them, the
-    probabilities of the `first` one, which had not, are what is tried; then all labels are spread.
+    probabilities of the `first` one, which had not, are what is tried; then all labels are spread. Edges after
+    `last_step` are left out.
     """
+    if not len(train) or not len(validation):
+        raise InputError("smoothing needs labels of training and of validation nodes, and too few are in the graph")
     assert graph.labels is not None
     labels = np.asarray(graph.labels)
     operators: dict[float, Operator] = {}
@@ -73,7 +82,7 @@ def choose_and_smooth(
     for strengths in GRID:
         operator = operators.setdefault(strengths.recency, None)
         if operator is None:
-            operator = operators[strengths.recency] = recency_operator(graph, strengths.recency)
+            operator = operators[strengths.recency] = recency_operator(graph, strengths.recency, last_step)
         values = correct_and_smooth(operator, tried, labels, train, strengths)
         score = float((values[validation].argmax(axis=1) == labels[validation]).mean())
         if score > best_score:

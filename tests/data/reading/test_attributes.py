@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from chronospike.data.attributes import Column
 from chronospike.data.build import build_graph
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.reading.attributes import features_from_table, read_features
@@ -12,12 +14,19 @@ from chronospike.data.reading.edges import events_from_arrays
 from chronospike.data.steps import distinct_steps, equal_width_steps
 from chronospike.errors import InputError
 
+NAN = float("nan")
+
 
 @pytest.fixture
 def graph() -> DynamicGraph:
     """Nodes a, b, c; steps at 10, 20 and 30."""
     events = events_from_arrays(["a", "b", "c"], ["b", "c", "a"], [10, 20, 30])
     return build_graph(events, distinct_steps(events.time))
+
+
+def over_time(table: dict[str, Any], graph: DynamicGraph) -> np.ndarray:
+    """`[T, N]` values of the only attribute."""
+    return np.asarray(features_from_table(table, graph)[0][:, :, 0])
 
 
 def written(folder: Path, text: str) -> Path:
@@ -28,11 +37,11 @@ def written(folder: Path, text: str) -> Path:
 
 def test_numbers_and_categories_side_by_side(tmp_path: Path, graph: DynamicGraph) -> None:
     path = written(tmp_path, "node,age,colour\nc,3,red\na,1,blue\n")
-    values, facts = read_features(path, graph)
+    values, columns, facts = read_features(path, graph)
     assert values.dtype == np.float32
-    assert values.tolist() == [[1, 1, 0], [0, 0, 0], [3, 0, 1]]
+    np.testing.assert_array_equal(values, [[1, 0], [NAN, NAN], [3, 1]])
+    assert columns == (Column("age"), Column("colour", "category", ("blue", "red")))
     assert facts == {
-        "feature_names": ["age", "colour=blue", "colour=red"],
         "feature_rows": 2,
         "features_unknown": 0,
         "features_after_end": 0,
@@ -41,29 +50,27 @@ def test_numbers_and_categories_side_by_side(tmp_path: Path, graph: DynamicGraph
 
 
 def test_without_header_the_first_column_is_the_node(tmp_path: Path, graph: DynamicGraph) -> None:
-    values, facts = read_features(written(tmp_path, "a,1,2\nb,3,4\nc,5,6\n"), graph)
+    values, columns, _ = read_features(written(tmp_path, "a,1,2\nb,3,4\nc,5,6\n"), graph)
     assert values.tolist() == [[1, 2], [3, 4], [5, 6]]
-    assert facts["feature_names"] == ["2", "3"]
+    assert columns == (Column("2"), Column("3"))
 
 
 def test_a_value_holds_from_its_step_until_replaced(graph: DynamicGraph) -> None:
     table = {"node": ["a", "a", "b"], "time": [20, 10, 20], "x": [5.0, 1.0, 7.0]}
-    values, _ = features_from_table(table, graph)
-    assert values[:, :, 0].tolist() == [[1, 0, 0], [5, 7, 0], [5, 7, 0]]
+    np.testing.assert_array_equal(over_time(table, graph), [[1, NAN, NAN], [5, 7, NAN], [5, 7, NAN]])
 
 
 def test_a_value_from_before_the_first_step_holds_from_it(graph: DynamicGraph) -> None:
-    values, _ = features_from_table({"node": ["a"], "time": [3], "x": [5.0]}, graph)
-    assert values[:, 0, 0].tolist() == [5, 5, 5]
+    assert over_time({"node": ["a"], "time": [3], "x": [5.0]}, graph)[:, 0].tolist() == [5, 5, 5]
 
 
 def test_a_value_between_two_steps_is_not_known_at_the_earlier(graph: DynamicGraph) -> None:
-    values, _ = features_from_table({"node": ["a"], "time": [15], "x": [5.0]}, graph)
-    assert values[:, 0, 0].tolist() == [0, 5, 5]
+    found = over_time({"node": ["a"], "time": [15], "x": [5.0]}, graph)[:, 0]
+    np.testing.assert_array_equal(found, [NAN, 5, 5])
 
 
 def test_a_value_after_the_last_step_is_left_out_and_counted(graph: DynamicGraph) -> None:
-    values, facts = features_from_table({"node": ["a", "a"], "time": [10, 31], "x": [5.0, 9.0]}, graph)
+    values, _, facts = features_from_table({"node": ["a", "a"], "time": [10, 31], "x": [5.0, 9.0]}, graph)
     assert values[:, 0, 0].tolist() == [5, 5, 5]
     assert facts["features_after_end"] == 1
 
@@ -72,31 +79,30 @@ def test_the_latest_of_several_values_within_a_step_counts() -> None:
     events = events_from_arrays(["a", "b"], ["b", "a"], ["2020-01-01", "2020-03-01"])
     graph = build_graph(events, equal_width_steps(events.time, "1mo"))
     table = {"node": ["a"] * 3, "time": ["2020-01-20", "2020-01-05", "2020-02-01"], "x": [3.0, 2.0, 4.0]}
-    values, _ = features_from_table(table, graph)
-    assert values[:, 0, 0].tolist() == [3, 4, 4]
+    assert over_time(table, graph)[:, 0].tolist() == [3, 4, 4]
 
 
 def test_columns_can_be_chosen(graph: DynamicGraph) -> None:
     table = {"who": ["a", "b", "c"], "x": [1, 2, 3], "y": [4, 5, 6], "z": [7, 8, 9]}
-    values, facts = features_from_table(table, graph, node="who", columns=["z", "x"])
+    values, columns, _ = features_from_table(table, graph, node="who", columns=["z", "x"])
     assert values.tolist() == [[7, 1], [8, 2], [9, 3]]
-    assert facts["feature_names"] == ["z", "x"]
+    assert columns == (Column("z"), Column("x"))
 
 
 def test_unknown_nodes_are_named_or_dropped(tmp_path: Path, graph: DynamicGraph) -> None:
     path = written(tmp_path, "node,x\na,1\nz,2\n")
     with pytest.raises(InputError, match="nodes.csv: 1 described node is not in the graph, 'z'. Pass --on-unknown"):
         read_features(path, graph)
-    values, facts = read_features(path, graph, on_unknown="drop")
-    assert values[:, 0].tolist() == [1, 0, 0]
+    values, _, facts = read_features(path, graph, on_unknown="drop")
+    np.testing.assert_array_equal(values[:, 0], [1, NAN, NAN])
     assert facts["features_unknown"] == 1
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("node,x\na,1\nb,nan\n", "nodes.csv row 3: 'x' is nan"),
-        ("node,x\na,1\nb,\n", "nodes.csv row 3: 'x' is empty"),
+        ("node,x\na,1\nb,inf\n", "nodes.csv row 3: 'x' is inf"),
+        ("node,x,x\na,1,2\nb,1,2\n", "nodes.csv: two columns are called 'x'"),
         ("node,x\na,1\n,3\n", "nodes.csv row 3: 'node' is empty"),
         ("node,x\na,1\nb,2\na,3\n", "nodes.csv row 4: node 'a' has other features in row 2"),
         ("node,time,x\na,,1\nb,20,2\n", "nodes.csv row 2: 'time' is empty"),
@@ -115,10 +121,11 @@ def test_arrays_are_opened_by_memory_map(
     tmp_path: Path, graph: DynamicGraph, shape: tuple[int, ...], dtype: type
 ) -> None:
     np.save(tmp_path / "x.npy", np.ones(shape, dtype=dtype))
-    values, facts = read_features(tmp_path / "x.npy", graph)
+    values, columns, facts = read_features(tmp_path / "x.npy", graph)
     assert isinstance(values, np.memmap)
     assert values.dtype == dtype
-    assert facts == {"feature_names": ["x0", "x1"]}
+    assert columns == (Column("x0"), Column("x1"))
+    assert facts == {}
 
 
 def test_arrays_of_doubles_and_integers_become_single_precision(tmp_path: Path, graph: DynamicGraph) -> None:

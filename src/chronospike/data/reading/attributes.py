@@ -1,4 +1,4 @@
-"""Users' own node features: numbers as they are, categories one-hot encoded, fixed or changing over time."""
+"""Users' own node attributes: numbers, dates and categories, fixed or changing over time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from chronospike.data.attributes import Column, default_columns
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
 from chronospike.data.reading.columns import FEATURE_TIME, NODE, Given, find_column, find_optional
@@ -19,6 +20,8 @@ from chronospike.data.reading.numbering import positions_in
 from chronospike.data.reading.tables import PathLike, Sheet, existing_file, missing, sheet_of
 from chronospike.data.reading.times import read_times, time_column
 from chronospike.errors import InputError
+
+Attributes = tuple[NDArray[Any], tuple[Column, ...], dict[str, Any]]
 
 
 def read_features(
@@ -31,15 +34,15 @@ def read_features(
     on_unknown: str = "error",
     header: bool | None = None,
     delimiter: str | None = None,
-) -> tuple[NDArray[Any], dict[str, Any]]:
-    """Features from a `.npy` array or from a table file; see `load_array` and `features_from_table`."""
+) -> Attributes:
+    """Attributes from a `.npy` array or from a table file; see `load_array` and `features_from_table`."""
     if Path(path).suffix.lower() == ".npy":
         return load_array(path, graph.num_nodes, graph.num_steps)
     sheet = read_sheet(path, (NODE, FEATURE_TIME), given=(node, time), header=header, delimiter=delimiter)
     return features_from_table(sheet, graph, node=node, time=time, columns=columns, on_unknown=on_unknown)
 
 
-def load_array(path: PathLike, num_nodes: int, num_steps: int) -> tuple[NDArray[Any], dict[str, Any]]:
+def load_array(path: PathLike, num_nodes: int, num_steps: int) -> Attributes:
     """A `.npy` array of shape `[N, d]` or `[T, N, d]`, its rows in the order of the sorted node ids.
 
     Half and single precision stay on disk, opened by memory map; everything else is made single precision.
@@ -63,7 +66,7 @@ def load_array(path: PathLike, num_nodes: int, num_steps: int) -> tuple[NDArray[
         if len(bad):
             place = [step, *bad[0].tolist()] if values.ndim == 3 else bad[0].tolist()
             raise InputError(f"{file.name}: the value at {place} is NaN or infinite")
-    return values, {"feature_names": [f"x{k}" for k in range(values.shape[-1])]}
+    return values, default_columns(values.shape[-1]), {}
 
 
 def features_from_table(
@@ -75,23 +78,24 @@ def features_from_table(
     columns: Sequence[str | int] | None = None,
     on_unknown: str = "error",
     origin: str = "features",
-) -> tuple[NDArray[Any], dict[str, Any]]:
-    """Features from any Arrow-compatible table with a column of nodes.
+) -> Attributes:
+    """Attributes from any Arrow-compatible table with a column of nodes.
 
-    Numbers are used as they are, in single precision; text, booleans and categories are one-hot encoded. Nodes
-    without a row get zeros. With a time column the result is `[T, N, d]`: a row holds from its step on until the
-    node's next row, and before its first a node has zeros. So that nothing is known before its time, a row that
-    falls between two steps holds from the later one, and one after the last step is left out.
+    Numbers are kept as they are, in single precision, dates become days, text and booleans become the codes of
+    categories; a missing value is NaN, and so is everything about a node without a row. With a time column the result
+    is `[T, N, c]`: a row holds from its step on until the node's next row, and before its first nothing is known of a
+    node. So that nothing is known before its time, a row that falls between two steps holds from the later one, and
+    one after the last step is left out.
 
     Args:
         graph: what the nodes and the steps are taken from.
         node, time: column names, or positions from 1; found by the usual names if not given. The time is optional.
-        columns: the feature columns; all others by default.
+        columns: the attribute columns; all others by default.
         on_unknown: what to do with nodes that are not in the graph: "error" or "drop".
 
     Returns:
-        `[N, d]` or `[T, N, d]` float32, and `feature_names` (a category becomes `column=value`) with the counts
-        `feature_rows`, `features_unknown`, `features_after_end` and `nodes_without_features`.
+        `[N, c]` or `[T, N, c]` float32, what each column is, and the counts `feature_rows`, `features_unknown`,
+        `features_after_end` and `nodes_without_features`.
     """
     check_choice("on_unknown", on_unknown, ON_UNKNOWN)
     sheet, ids = sheet_of(table, origin), graph.ids
@@ -103,8 +107,9 @@ def features_from_table(
     refuse_gaps(sheet, nodes, "node")
     index = positions_in(ids, nodes)
     known = known_nodes(sheet, nodes, index, np.arange(len(sheet)), "described", on_unknown)
+    _refuse_twins(sheet, chosen)
     encoded = [encode_column(sheet, k) for k in chosen]
-    block = np.concatenate([values for values, _ in encoded], axis=1)
+    block = np.stack([values for values, _ in encoded], axis=1)
     if time_at is None:
         step, late = np.zeros(len(sheet), dtype=np.int64), np.zeros(len(sheet), dtype=bool)
         times = step
@@ -116,13 +121,19 @@ def features_from_table(
     _refuse_repeats(sheet, ids, index, times, block, order)
     values = _spread(block, index, step, order, len(ids), 1 if time_at is None else graph.num_steps)
     facts = {
-        "feature_names": [name for _, names in encoded for name in names],
         "feature_rows": len(sheet),
         "features_unknown": int((~known).sum()),
         "features_after_end": int((known & late).sum()),
         "nodes_without_features": len(ids) - len(np.unique(index[keep])),
     }
-    return values[0] if time_at is None else values, facts
+    return values[0] if time_at is None else values, tuple(column for _, column in encoded), facts
+
+
+def _refuse_twins(sheet: Sheet, chosen: list[int]) -> None:
+    names = [sheet.names[k] for k in chosen]
+    twin = next((name for name in names if names.count(name) > 1), None)
+    if twin is not None:
+        raise InputError(f"{sheet.origin}: two columns are called '{twin}'. Rename one, so that they can be told apart")
 
 
 def _feature_columns(sheet: Sheet, columns: Sequence[str | int] | None, taken: list[int]) -> list[int]:
@@ -167,7 +178,9 @@ def _refuse_repeats(
     """Two rows of one node and time must agree."""
     one, two = order[:-1], order[1:]
     same = np.flatnonzero((index[one] == index[two]) & (times[one] == times[two]))
-    clash = same[(block[one[same]] != block[two[same]]).any(axis=1)]
+    first_rows, second_rows = block[one[same]], block[two[same]]
+    both_missing = np.isnan(first_rows) & np.isnan(second_rows)
+    clash = same[((first_rows != second_rows) & ~both_missing).any(axis=1)]
     if len(clash):
         first, second = sorted((int(one[clash[0]]), int(two[clash[0]])))
         raise InputError(
@@ -184,8 +197,8 @@ def _spread(
     num_nodes: int,
     num_steps: int,
 ) -> NDArray[np.float32]:
-    """`[T, N, d]` with each row of `block` from its step on; `order` sorts by node, then time."""
-    values = np.zeros((num_steps, num_nodes, block.shape[1]), dtype=np.float32)
+    """`[T, N, c]` with each row of `block` from its step on; `order` sorts by node, then time."""
+    values = np.full((num_steps, num_nodes, block.shape[1]), np.nan, dtype=np.float32)
     # Of several rows of one node within one step the latest counts.
     last = np.ones(len(order), dtype=bool)
     last[:-1] = (np.diff(index[order]) != 0) | (np.diff(step[order]) != 0)

@@ -1,0 +1,322 @@
+"""Users' own node attributes: what the columns of a table are, and how they become inputs of a network.
+
+A graph holds attributes as they were given, a column each: a number, or the code of a category, NaN where nothing is
+known. What a network reads is made of them by an `AttributeEncoder`, fitted once and kept with the trained model:
+
+* a number becomes its normal score: the quantile it has among the values of the fit, on the scale of a standard normal
+  distribution. Piecewise linear between 27 values, so that heavy tails, units and skew do not matter;
+* a category becomes one column per value, rare ones sharing the column "other", where new ones go too;
+* where values were missing, a column says so, and the number itself counts as average.
+
+The encoder knows its columns by name: another table may have them in another order, and more of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Self
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from chronospike.errors import InputError, StorageError, nearest
+from chronospike.threads import run_chunks
+
+# Normal scores at which the values of a column are remembered.
+_SCORES = np.linspace(-3.0, 3.0, 25)
+# More values than this are thinned out for the quantiles.
+_MOST_VALUES = 4_000_000
+# A category gets a column of its own if this many nodes have it, and no more than so many categories do.
+_LEAST_NODES, _MOST_CATEGORIES = 3, 100
+_CHUNK_VALUES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Column:
+    """One attribute.
+
+    Attributes:
+        kind: `number` as given, or `category` as a code.
+        values: what the codes 0, 1, … of a category stand for.
+    """
+
+    name: str
+    kind: Literal["number", "category"] = "number"
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ColumnEncoding:
+    """How one column is encoded.
+
+    Attributes:
+        knots, scores: of a number: values in ascending order and their normal scores.
+        values: of a category: those that have a column each.
+        has_other: whether there were rarer ones, which share a column.
+        has_missing: whether values were missing, which has a column.
+    """
+
+    name: str
+    kind: Literal["number", "category"]
+    knots: tuple[float, ...] = ()
+    scores: tuple[float, ...] = ()
+    values: tuple[str, ...] = ()
+    has_other: bool = False
+    has_missing: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """What each encoded column says."""
+        own = [self.name] if self.kind == "number" else [f"{self.name}={value}" for value in self.values]
+        return [*own, *[f"{self.name}=other"] * self.has_other, *[f"{self.name} missing"] * self.has_missing]
+
+
+@dataclass(frozen=True)
+class Binding:
+    """An encoder made ready for one table: where each of its columns stands there.
+
+    Attributes:
+        notes: what a user should be told, a sentence each.
+    """
+
+    width: int
+    plan: tuple[NDArray[Any], ...]
+    notes: list[str] = field(default_factory=list)
+
+    def encode(self, rows: NDArray[Any], out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        """`[K, width]` inputs for the attributes `rows [K, c]`."""
+        if out is None:
+            out = np.empty((len(rows), self.width), dtype=np.float32)
+        target, size = out, max(1, _CHUNK_VALUES // max(1, rows.shape[1]))
+
+        def work(start: int, stop: int) -> None:
+            for low in range(start, stop, size):
+                high = min(low + size, stop)
+                _encode(np.ascontiguousarray(rows[low:high], dtype=np.float32), target[low:high], *self.plan)
+
+        run_chunks(work, len(rows))
+        return out
+
+
+@dataclass(frozen=True)
+class AttributeEncoder:
+    """Turns attributes into inputs, the same way for every table with the columns it was fitted on."""
+
+    columns: tuple[ColumnEncoding, ...]
+
+    @property
+    def names(self) -> list[str]:
+        return [name for column in self.columns for name in column.names]
+
+    @property
+    def width(self) -> int:
+        return len(self.names)
+
+    @classmethod
+    def fit(cls, values: NDArray[Any], columns: Sequence[Column]) -> Self:
+        """From the attributes `[N, c]` or `[T, N, c]` of a graph, all steps together."""
+        fitted = []
+        for index, column in enumerate(columns):
+            given = _thinned(values[..., index])
+            known = given[~np.isnan(given)]
+            has_missing = len(known) < len(given)
+            if column.kind == "category":
+                fitted.append(_fit_category(column, known.astype(np.int64), has_missing))
+            else:
+                knots, scores = _fit_number(known)
+                fitted.append(ColumnEncoding(column.name, "number", knots, scores, has_missing=has_missing))
+        return cls(tuple(fitted))
+
+    def bind(self, columns: Sequence[Column], values: NDArray[Any] | None = None) -> Binding:
+        """Find each column by its name; one that is missing, or of another kind, is refused.
+
+        Args:
+            values: the attributes of the table, in which new categories and gaps are counted for the notes.
+        """
+        places = {column.name: index for index, column in enumerate(columns)}
+        for encoding in self.columns:
+            if encoding.name not in places:
+                there = ", ".join(f"'{name}'" for name in list(places)[:20])
+                raise InputError(
+                    f"the model reads the attribute '{encoding.name}', and the graph has none of that name."
+                    f"{nearest(encoding.name, places)} Its attributes: {there}"
+                )
+        notes = []
+        unused = [name for name in places if name not in {encoding.name for encoding in self.columns}]
+        if unused:
+            notes.append(f"attributes the model does not read are left out: {', '.join(unused[:10])}")
+        source, kind, first, last, place, missing = (np.zeros(len(self.columns), dtype=np.int64) for _ in range(6))
+        knots: list[float] = []
+        scores: list[float] = []
+        codes: list[int] = []
+        position = 0
+        for k, encoding in enumerate(self.columns):
+            column = columns[places[encoding.name]]
+            if column.kind != encoding.kind:
+                was, now = ("a number", "text") if encoding.kind == "number" else ("text", "numbers only")
+                raise InputError(f"attribute '{encoding.name}' was {was} when the model was trained, and is {now} here")
+            source[k], kind[k], place[k] = places[encoding.name], encoding.kind == "category", position
+            missing[k] = position + len(encoding.names) - 1 if encoding.has_missing else -1
+            if encoding.kind == "number":
+                first[k], last[k] = len(knots), len(knots) + len(encoding.knots)
+                knots += encoding.knots
+                scores += encoding.scores
+            else:
+                own = _places_of_codes(encoding, column, position)
+                first[k], last[k] = len(codes), len(codes) + len(own)
+                codes += own
+            if values is not None:
+                notes += _changes(encoding, column, values[..., source[k]])
+            position += len(encoding.names)
+        plan = (
+            source, kind, first, last, place, missing, np.array(knots, dtype=np.float64),
+            np.array(scores, dtype=np.float64), np.array(codes, dtype=np.int64),
+        )  # fmt: skip
+        return Binding(position, plan, notes)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Ready for JSON."""
+        return [asdict(column) for column in self.columns]
+
+    @classmethod
+    def from_json(cls, content: Any, origin: str) -> Self:
+        """The inverse of `to_json`; `origin` names the file in messages."""
+        try:
+            columns = tuple(_checked(entry) for entry in content)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise StorageError(f"{origin} does not describe attributes ({error}). Train the model again") from error
+        return cls(columns)
+
+
+def default_columns(width: int) -> tuple[Column, ...]:
+    """Names for the columns of an array: x0, x1, …"""
+    return tuple(Column(f"x{k}") for k in range(width))
+
+
+def columns_to_json(columns: Sequence[Column]) -> list[dict[str, Any]]:
+    return [asdict(column) for column in columns]
+
+
+def columns_from_json(content: Any, width: int, origin: str) -> tuple[Column, ...]:
+    """The inverse of `columns_to_json`, checked: `width` columns with different names."""
+    try:
+        columns = tuple(
+            Column(str(entry["name"]), entry["kind"], tuple(map(str, entry["values"]))) for entry in content
+        )
+    except (TypeError, KeyError) as error:
+        raise StorageError(f"{origin} does not describe its attributes ({error}). Import the graph again") from error
+    names = {column.name for column in columns}
+    if len(columns) != width or len(names) != width or any(c.kind not in ("number", "category") for c in columns):
+        raise StorageError(f"{origin} describes other attributes than it has. Import the graph again")
+    return columns
+
+
+def check_codes(values: NDArray[Any], columns: Sequence[Column]) -> str | None:
+    """What is wrong with the attributes `[..., c]`, if anything: infinite numbers, codes that stand for nothing."""
+    for index, column in enumerate(columns):
+        given = values[..., index]
+        if np.isinf(given).any():
+            return f"attribute '{column.name}' holds infinite values"
+        if column.kind == "category":
+            known = given[~np.isnan(given)]
+            if len(known) and not (known.min() >= 0 and known.max() < len(column.values) and np.all(known % 1 == 0)):
+                return f"attribute '{column.name}' holds codes that its {len(column.values)} categories do not have"
+    return None
+
+
+def _thinned(values: NDArray[Any]) -> NDArray[np.float64]:
+    flat = values.reshape(-1)
+    return np.asarray(flat[:: max(1, len(flat) // _MOST_VALUES)], dtype=np.float64)
+
+
+def _fit_number(known: NDArray[np.float64]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    if not len(known):
+        return (0.0,), (0.0,)
+    ordered = np.sort(known)
+    picked = ordered[np.clip((ndtr(_SCORES) * len(ordered)).astype(np.int64), 0, len(ordered) - 1)]
+    knots = np.unique(np.concatenate([ordered[:1], picked, ordered[-1:]]))
+    # The middle of a value's ranks: one that half of the nodes share takes the middle of that half.
+    below, through = (np.searchsorted(ordered, knots, side=side) for side in ("left", "right"))
+    scores = ndtri(np.clip((below + through) / 2 / len(ordered), *ndtr(_SCORES[[0, -1]])))
+    return tuple(knots.tolist()), tuple(np.round(scores, 9).tolist())
+
+
+def _fit_category(column: Column, codes: NDArray[np.int64], has_missing: bool) -> ColumnEncoding:
+    sizes = np.bincount(codes, minlength=len(column.values))
+    often = [code for code in np.argsort(-sizes, kind="stable")[:_MOST_CATEGORIES] if sizes[code] >= _LEAST_NODES]
+    kept = tuple(column.values[code] for code in sorted(often))
+    has_other = int(sizes.sum()) > int(sizes[often].sum())
+    return ColumnEncoding(column.name, "category", values=kept, has_other=has_other, has_missing=has_missing)
+
+
+def _places_of_codes(encoding: ColumnEncoding, column: Column, position: int) -> list[int]:
+    """Where each code of the table's own column is marked; -1 for nowhere."""
+    kept = {value: position + k for k, value in enumerate(encoding.values)}
+    other = position + len(encoding.values) if encoding.has_other else -1
+    return [kept.get(value, other) for value in column.values]
+
+
+def _changes(encoding: ColumnEncoding, column: Column, given: NDArray[Any]) -> list[str]:
+    """What the table has that the fit had not."""
+    notes = []
+    absent = int(np.isnan(given).sum())
+    if absent and not encoding.has_missing:
+        notes.append(
+            f"attribute '{encoding.name}' is missing {absent:,} times, and never was when the model was trained"
+        )
+    if encoding.kind == "category":
+        kept = set(encoding.values)
+        new = np.array([value not in kept for value in column.values], dtype=bool)
+        known = given[~np.isnan(given)].astype(np.int64)
+        count = int(new[known].sum())
+        if count:
+            notes.append(f"attribute '{encoding.name}': {count:,} values that the model has no column for are 'other'")
+    return notes
+
+
+def _checked(entry: dict[str, Any]) -> ColumnEncoding:
+    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+    column = ColumnEncoding(**fields)
+    if column.kind not in ("number", "category") or not isinstance(column.name, str):
+        raise ValueError(f"column {column.name!r} is of kind {column.kind!r}")
+    knots = np.asarray(column.knots, dtype=np.float64)
+    bad = len(knots) != len(column.scores) or (column.kind == "number" and not len(knots))
+    if bad or not np.isfinite([*knots, *column.scores]).all() or np.any(np.diff(knots) <= 0):
+        raise ValueError(f"the values of column {column.name!r} do not ascend")
+    return column
+
+
+@njit(nogil=True, cache=True)
+def _encode(
+    rows: Any, out: Any, source: Any, is_category: Any, first: Any, last: Any, place: Any, missing: Any, knots: Any,
+    scores: Any, codes: Any,
+) -> None:  # fmt: skip
+    out[:] = 0
+    for i in range(len(rows)):
+        for k in range(len(source)):
+            value = rows[i, source[k]]
+            if np.isnan(value):
+                if missing[k] >= 0:
+                    out[i, missing[k]] = 1
+            elif is_category[k]:
+                column = codes[first[k] + np.int64(value)]
+                if column >= 0:
+                    out[i, column] = 1
+            else:
+                low, high = first[k], last[k] - 1
+                if value <= knots[low]:
+                    out[i, place[k]] = scores[low]
+                elif value >= knots[high]:
+                    out[i, place[k]] = scores[high]
+                else:
+                    while high - low > 1:
+                        middle = (low + high) // 2
+                        if knots[middle] <= value:
+                            low = middle
+                        else:
+                            high = middle
+                    part = (value - knots[low]) / (knots[high] - knots[low])
+                    out[i, place[k]] = scores[low] + part * (scores[high] - scores[low])
