@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chronospike.analysis.report import write_report
+from chronospike.analysis.report import graph_facts, write_report
 from chronospike.errors import StorageError
 from tests.analysis.conftest import MakeRun
 
@@ -59,6 +59,11 @@ def test_the_report_is_one_file_in_the_run_folder(make_run: MakeRun) -> None:
     before = set(run.iterdir())
     assert write_report(run) == run / "report.html"
     assert set(run.iterdir()) - before == {run / "report.html"}
+
+
+def test_the_last_event_stands_beside_the_end_of_the_last_step() -> None:
+    graph = {"steps": 19, "first_time": "2022-01-03", "last_time": "2023-07-27", "last_event": "2023-07-20 11:02"}
+    assert graph_facts(graph)[1:] == ["from 2022-01-03 to 2023-07-27 (last event 2023-07-20 11:02)"]
 
 
 def test_the_page_says_what_the_run_achieved(make_run: MakeRun) -> None:

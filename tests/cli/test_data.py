@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from chronospike.data import storage
+from chronospike.data.lookalike import LIKE
 from chronospike.data.storage import open_graph
 from tests.small_runs import contents, refused, saved_graph, worked
 
@@ -119,7 +120,95 @@ def test_labels_of_unknown_nodes_are_counted_and_the_first_three_named(
 def test_an_unknown_choice_gets_the_choices(capsys: pytest.CaptureFixture[str], tmp_path: Path, edges: Path) -> None:
     labels = write(tmp_path / "labels.csv", LABELS)
     said = refused(capsys, "data", "import", edges, "--labels", labels, "-o", tmp_path / "g", "--on-unknown", "dropp")
-    assert "error, drop. Did you mean 'drop'?" in said
+    assert "--on-unknown" in said
+    assert "'dropp' is not one of 'error', 'drop'" in said
+
+
+@pytest.mark.parametrize(
+    ("verb", "choices"),
+    [("import", ["s|ms|us|ns", "error|drop"]), ("get", ["|".join(LIKE)])],
+)
+def test_help_shows_the_choices(capsys: pytest.CaptureFixture[str], verb: str, choices: list[str]) -> None:
+    said = worked(capsys, "data", verb, "--help")
+    assert all(text in said for text in choices), said
+
+
+def row(said: str, name: str) -> str:
+    return next(line.split(maxsplit=1)[1] for line in said.splitlines() if line.startswith(f"  {name} "))
+
+
+DATED = "source,target,time,amount,currency\na,b,2022-01-03,1,EUR\nb,c,2022-02-10 11:02,1,EUR\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        ((), "2, from 2022-01-03 to 2022-02-10 11:02"),
+        (
+            ("--every", "30d"),
+            "2, from 2022-01-03 to 2022-03-04 (last event 2022-02-10 11:02), every 30d from 2022-01-03",
+        ),
+        (("--every", "1mo"), "2, from 2022-01-01 to 2022-03-01 (last event 2022-02-10 11:02), every 1mo"),
+        (
+            ("--every", "1mo", "--origin", "2021-12-02"),
+            "2, from 2022-01-02 to 2022-03-02 (last event 2022-02-10 11:02), every 1mo from 2021-12-02",
+        ),
+    ],
+    ids=["distinct", "days", "calendar", "origin"],
+)
+def test_import_and_info_say_where_steps_begin_and_end_and_when_the_last_event_was(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, options: tuple[str, ...], steps: str
+) -> None:
+    file = write(tmp_path / "e.csv", DATED)
+    for said in (
+        worked(capsys, "data", "import", file, "-o", tmp_path / "g", *options),
+        worked(capsys, "data", "info", tmp_path / "g"),
+    ):
+        assert row(said, "steps") == steps
+
+
+def test_info_of_a_graph_without_its_events_times_shows_the_steps(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    graph = saved_graph(tmp_path / "g", facts={})
+    assert row(worked(capsys, "data", "info", graph), "steps") == "5, from 0 to 4"
+
+
+def test_import_names_the_columns_it_did_not_use(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    said = worked(capsys, "data", "import", write(tmp_path / "e.csv", DATED), "-o", tmp_path / "g")
+    assert said.count("not used: amount, currency") == 1
+    plain = write(tmp_path / "plain.csv", EDGES)
+    assert "not used" not in worked(capsys, "data", "import", plain, "-o", tmp_path / "h")
+
+
+def test_unix_times_are_imported_as_dates(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = write(tmp_path / "e.csv", "source,target,time\na,b,1577836800\nb,c,1580515200\n")
+    arguments = ("data", "import", file, "-o", tmp_path / "g", "--every", "1mo")
+    assert "--time-unit s or --time-unit ms" in refused(capsys, *arguments)
+    said = json.loads(worked(capsys, *arguments, "--time-unit", "s", "--json"))
+    assert (said["first_time"], said["last_event"]) == ("2020-01-01", "2020-02-01")
+
+
+def test_an_origin_without_a_width_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path, edges: Path) -> None:
+    assert "--every" in refused(capsys, "data", "import", edges, "-o", tmp_path / "g", "--origin", "0")
+    assert not (tmp_path / "g").exists()
+
+
+def test_info_of_a_file_says_what_it_is_and_how_to_import_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = write(tmp_path / "e.csv", DATED)
+    said = worked(capsys, "data", "info", file)
+    assert row(said, "rows") == "2"
+    assert row(said, "columns") == "source: source, target: target, time: time; not used: amount, currency"
+    assert row(said, "times") == "2 distinct dates, from 2022-01-03 to 2022-02-10 11:02"
+    assert f"chronospike data import {file} -o graphs/e\n" in said
+    found = json.loads(worked(capsys, "data", "info", file, "--json"))
+    assert (found["rows"], found["unused"], found["times"]["distinct"]) == (2, ["amount", "currency"], 2)
+
+
+def test_a_feature_set_of_a_file_is_refused(capsys: pytest.CaptureFixture[str], edges: Path) -> None:
+    assert "edges.csv is a file" in refused(capsys, "data", "info", edges, "--features", "deepwalk")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 from chronospike.data.build import build_graph
 from chronospike.data.events import Events, Steps
 from chronospike.data.ids import NodeIds
+from chronospike.data.steps import make_steps
 from chronospike.errors import ChronoSpikeError
 from tests.six_nodes import six_nodes
 
@@ -13,6 +14,19 @@ from tests.six_nodes import six_nodes
 def test_self_loops_and_repeats_are_counted() -> None:
     facts = six_nodes().facts
     assert (facts["rows"], facts["self_loops"], facts["duplicates"]) == (10, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("every", "bounds"), [(None, ("2020-01-05", "2020-03-07 08:30")), ("1mo", ("2020-01-01", "2020-04-01"))]
+)
+def test_the_first_and_last_event_are_kept_beside_the_bounds_of_the_steps(
+    every: str | None, bounds: tuple[str, str]
+) -> None:
+    time = np.array(["2020-03-07T08:30", "2020-01-05"], dtype="datetime64[us]")
+    events = Events(np.array([0, 1]), np.array([1, 2]), time, NodeIds.range(3))
+    found = build_graph(events, make_steps(time, every=every)).summary()
+    assert (found["first_event"], found["last_event"]) == ("2020-01-05", "2020-03-07 08:30")
+    assert (found["first_time"], found["last_time"]) == bounds
 
 
 def test_a_directed_graph_keeps_both_directions_apart() -> None:

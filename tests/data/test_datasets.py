@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from chronospike.data.as_of import step_as_of
 from chronospike.data.datasets import DATASETS, ROOT_VARIABLE, load_dataset, pubmed_folder
 from chronospike.errors import InputError, MissingPackageError
 
@@ -31,7 +32,7 @@ def test_pubmed_has_the_published_sizes_and_twelve_steps() -> None:
     assert graph.facts["rows"] == 44_335
     assert graph.facts["provenance"]["dataset"] == "pubmed"
     assert (graph.step_start[0], graph.step_end[-1]) == (1967, 2010)
-    assert graph.step_of(1999) == 4
+    assert step_as_of(graph, 1999) == 4
     sizes = np.bincount(graph.snapshot.entries()[1]) // 2
     assert sizes.min() > 1500
 
@@ -39,6 +40,18 @@ def test_pubmed_has_the_published_sizes_and_twelve_steps() -> None:
 @needs_pubmed
 def test_pubmed_gives_a_step_per_year_when_asked() -> None:
     assert load_dataset("pubmed", merge=1).num_steps == 42
+
+
+@needs_pubmed
+def test_pubmed_takes_a_width_and_an_origin() -> None:
+    assert load_dataset("pubmed", every="10", origin=2000).step_start.tolist() == [1960, 1970, 1980, 1990, 2000, 2010]
+
+
+def test_an_origin_reaches_the_steps_of_a_benchmark(tmp_path: Path) -> None:
+    write_patent(tmp_path / "patent")
+    assert load_dataset("patent", tmp_path, every="2", origin=1974).step_start.tolist() == [1974, 1976, 1978]
+    with pytest.raises(InputError, match="needs --every"):
+        load_dataset("patent", tmp_path, origin=1974)
 
 
 @needs_pubmed

@@ -43,20 +43,17 @@ def test_edges_outside_the_steps_are_an_error() -> None:
         six_nodes().edges_at(4)
 
 
-@pytest.mark.parametrize(("time", "step"), [(10, 0), (19, 0), (20, 1), (99, 3)])
-def test_step_of_is_the_last_step_begun(time: int, step: int) -> None:
-    assert six_nodes().step_of(time) == step
-
-
-def test_step_of_a_time_before_the_first_is_an_error() -> None:
-    with pytest.raises(GraphError, match="starts at 10"):
-        six_nodes().step_of(9)
-
-
 def test_repr_says_what_the_graph_is() -> None:
     assert repr(six_nodes()) == (
         "DynamicGraph(6 nodes, 4 steps from 10 to 40, 7 undirected edges, 6 in the union, no labels, no features)"
     )
+
+
+def test_dates_are_shown_without_a_clock_they_do_not_have() -> None:
+    days = np.array(["2020-01-01", "2020-02-01", "2020-03-01", "2021-01-01T09:30"], dtype="datetime64[us]")
+    graph = replace(six_nodes(), step_start=days, step_end=days)
+    assert "4 steps from 2020-01-01 to 2021-01-01 09:30," in repr(graph)
+    assert (graph.summary()["first_time"], graph.summary()["last_time"]) == ("2020-01-01", "2021-01-01 09:30")
 
 
 def test_features_are_given_or_made() -> None:

@@ -131,6 +131,22 @@ def test_times_become_steps_as_asked(tmp_path: Path) -> None:
     assert import_graph(as_arrays(tmp_path), every=3).num_steps == 1
 
 
+def test_an_origin_reaches_the_steps(tmp_path: Path) -> None:
+    assert import_graph(as_arrays(tmp_path), every=2, origin=0).step_start.tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("kind", [as_csv, as_parquet, as_arrow, as_pandas, as_polars, as_arrays, as_networkx])
+def test_unix_times_of_every_kind_of_input_become_dates(tmp_path: Path, kind: Any) -> None:
+    graph = import_graph(kind(tmp_path), time_unit="ms")
+    milliseconds = np.datetime64("1970-01-01", "us") + np.array([1, 2, 3]) * np.timedelta64(1, "ms")
+    assert graph.step_start.tolist() == milliseconds.tolist()
+
+
+def test_unix_times_of_temporal_data_become_dates() -> None:
+    events = SimpleNamespace(src=np.array([0, 1]), dst=np.array([1, 2]), t=np.array([0, 86400]))
+    assert str(import_graph(events, time_unit="s").step_start[1])[:10] == "1970-01-02"
+
+
 def test_direction_is_kept_if_asked(tmp_path: Path) -> None:
     graph = import_graph(as_arrays(tmp_path), directed=True)
     source, target = graph.edges_at(0)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from chronospike.data.as_of import step_as_of
 from chronospike.data.attributes import Column
 from chronospike.data.feature_store import write_features
 from chronospike.data.graph import DynamicGraph
@@ -46,7 +47,7 @@ def test_text_ids_and_dates_come_back(tmp_path: Path) -> None:
     graph = replace(six_nodes(), ids=ids, step_start=days, step_end=days)
     again = open_graph(save_graph(graph, tmp_path / "g"))
     assert list(again.ids) == ["007", "a,b", 'say "hi"', "", "naïve", "x"]
-    assert again.step_of("2020-02-15") == 1
+    assert step_as_of(again, "2020-02-15") == 1
 
 
 def test_a_flipped_byte_is_noticed(tmp_path: Path) -> None:

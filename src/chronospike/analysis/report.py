@@ -19,6 +19,7 @@ from chronospike.analysis.findings import WEAK_F1, findings, headline
 from chronospike.analysis.run_files import Epoch, MethodScores, Metrics, RunFiles, read_run
 from chronospike.analysis.wording import GAP, count, counted, percent
 from chronospike.config import Settings, make_settings
+from chronospike.data.time_text import time_span
 from chronospike.files import atomic_file
 
 
@@ -89,7 +90,7 @@ def graph_facts(graph: Mapping[str, Any]) -> list[str]:
         if isinstance(graph.get(key), int)
     ]
     if graph.get("first_time") is not None and graph.get("last_time") is not None:
-        phrases.append(f"from {graph['first_time']} to {graph['last_time']}")
+        phrases.append(time_span(graph))
     return phrases
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time as clock
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -13,10 +14,16 @@ from chronospike.cli.common import human_bytes, print_json, print_table, say
 
 if TYPE_CHECKING:
     from chronospike.data.graph import DynamicGraph
+    from chronospike.data.reading.describe import EdgeFile
 
 app = typer.Typer(help="Import, inspect and check graphs.", no_args_is_help=True, rich_markup_mode=None)
 
 Output = Annotated[Path, typer.Option("-o", "--output", help="The graph folder to write.")]
+Origin = Annotated[
+    str | None,
+    typer.Option(help="Where a step of --every begins. Default: the first event; for mo, q and y the calendar."),
+]
+ErrorOrDrop = Literal["error", "drop"]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a graph folder that is there.")]
 
@@ -30,16 +37,20 @@ def import_(
     source: Annotated[str | None, typer.Option(help="Name of the source column.")] = None,
     target: Annotated[str | None, typer.Option(help="Name of the target column.")] = None,
     time: Annotated[str | None, typer.Option(help="Name of the time column.")] = None,
+    time_unit: Annotated[
+        Literal["s", "ms", "us", "ns"] | None, typer.Option(help="Times are Unix time in this unit: make them dates.")
+    ] = None,
     node: Annotated[str | None, typer.Option(help="Name of the node column in labels and features.")] = None,
     label: Annotated[str | None, typer.Option(help="Name of the label column.")] = None,
     header: Annotated[bool | None, typer.Option("--header/--no-header", help="Default: found out.")] = None,
     delimiter: Annotated[str | None, typer.Option(help="Between columns. Default: found out.")] = None,
     steps: Annotated[int | None, typer.Option(help="This many steps of equal event counts.")] = None,
     every: Annotated[str | None, typer.Option(help="Steps of equal width: 30d, 1mo, 1y, 6h, 0.1 …")] = None,
+    origin: Origin = None,
     merge: Annotated[int, typer.Option(help="Merge this many consecutive steps into one.")] = 1,
     directed: Annotated[bool, typer.Option("--directed", help="Keep the direction of edges.")] = False,
-    on_missing: Annotated[str, typer.Option(help="Rows with an empty value: error or drop.")] = "error",
-    on_unknown: Annotated[str, typer.Option(help="Labels of nodes without an edge: error or drop.")] = "error",
+    on_missing: Annotated[ErrorOrDrop, typer.Option(help="Rows with an empty value.")] = "error",
+    on_unknown: Annotated[ErrorOrDrop, typer.Option(help="Labels of nodes without an edge.")] = "error",
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -58,12 +69,14 @@ def import_(
         source=source,
         target=target,
         time=time,
+        time_unit=time_unit,
         node=node,
         label=label,
         header=header,
         delimiter=delimiter,
         steps=steps,
         every=every,
+        origin=origin,
         merge=merge,
         directed=directed,
         on_missing=on_missing,
@@ -71,6 +84,9 @@ def import_(
     )
     save_graph(graph, output, overwrite=overwrite)
     _report(graph, output, clock.perf_counter() - begin, as_json)
+    unused = graph.facts.get("unused_columns")
+    if unused and not as_json:
+        say(f"not used: {_listed(unused)}")
 
 
 @app.command("get")
@@ -78,10 +94,13 @@ def get(
     name: Annotated[str, typer.Argument(help="A dataset: see 'chronospike data list'.")],
     output: Output,
     root: Annotated[Path | None, typer.Option(help="Folder with the benchmark's files.")] = None,
-    like: Annotated[str | None, typer.Option(help="For synthetic: the size of dblp, tmall or patent.")] = None,
+    like: Annotated[
+        Literal["dblp", "tmall", "patent"] | None, typer.Option(help="For synthetic: the size of this benchmark.")
+    ] = None,
     merge: Annotated[int | None, typer.Option(help="Merge consecutive steps (default: the benchmark's).")] = None,
     steps: Annotated[int | None, typer.Option(help="This many steps (of equal event counts, if read).")] = None,
     every: Annotated[str | None, typer.Option(help="Steps of equal width: 30d, 1mo, 1y, 0.1 …")] = None,
+    origin: Origin = None,
     directed: Annotated[bool, typer.Option("--directed", help="Keep the direction of edges.")] = False,
     seed: Annotated[int | None, typer.Option(help="For synthetic (default 0).")] = None,
     nodes: Annotated[int | None, typer.Option(help="For synthetic: how many nodes.")] = None,
@@ -101,8 +120,8 @@ def get(
 
     begin = clock.perf_counter()
     given = {
-        "like": like, "steps": steps, "every": every, "directed": directed or None, "seed": seed, "nodes": nodes,
-        "classes": classes, "degree": degree, "structure": structure, "timing": timing,
+        "like": like, "steps": steps, "every": every, "origin": origin, "directed": directed or None, "seed": seed,
+        "nodes": nodes, "classes": classes, "degree": degree, "structure": structure, "timing": timing,
     }  # fmt: skip
     options: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if name == "synthetic":
@@ -127,11 +146,14 @@ def list_(as_json: AsJson = False) -> None:
 
 @app.command("info")
 def info(
-    folder: Annotated[Path, typer.Argument(help="A graph folder.")],
+    folder: Annotated[Path, typer.Argument(help="A graph folder, or a file with timestamped edges.")],
     features: Annotated[str | None, typer.Option(help="A feature set by name.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What a graph folder holds."""
+    """What a graph folder holds; or what a file of edges holds and how to import it."""
+    if folder.is_file():
+        _info_of_file(folder, features, as_json)
+        return
     from chronospike.data.storage import feature_sets, open_graph
 
     graph = open_graph(folder, features=features)
@@ -161,12 +183,49 @@ def _report(graph: DynamicGraph, output: Path, seconds: float, as_json: bool) ->
     say(f"wrote {output} in {seconds:.1f} s")
 
 
+def _info_of_file(path: Path, features: str | None, as_json: bool) -> None:
+    from chronospike.data.reading.describe import describe_edges
+    from chronospike.errors import InputError
+
+    if features is not None:
+        raise InputError(f"--features {features} goes with a graph folder, and {path} is a file")
+    found = describe_edges(path)
+    if as_json:
+        print_json({**asdict(found), "import": found.import_command})
+        return
+    say(f"{path}: a file, not a graph folder")
+    print_table(_described_file(found))
+
+
+def _described_file(found: EdgeFile) -> list[tuple[str, str]]:
+    parts = (("source", found.source), ("target", found.target), ("time", found.time))
+    columns = ", ".join(f"{role}: {name or 'not found'}" for role, name in parts)
+    rows = [
+        ("rows", f"{found.rows:,}" + (f", {found.incomplete:,} of them incomplete" if found.incomplete else "")),
+        ("columns", columns + (f"; not used: {_listed(found.unused)}" if found.unused else "")),
+    ]
+    if found.times is not None:
+        times = f"{found.times.distinct:,} distinct {found.times.kind}, from {found.times.first} to {found.times.last}"
+        unix = f"; as Unix time in {found.times.unit} with --time-unit {found.times.unit}" if found.times.unit else ""
+        rows.append(("times", times + unix))
+    if found.problem is not None:
+        rows.append(("problem", found.problem))
+    return [*rows, ("import with", found.import_command)]
+
+
+def _listed(names: Sequence[str], most: int = 20) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def _described(graph: DynamicGraph, summary: dict[str, Any]) -> list[tuple[str, str]]:
     """The summary in words, for people."""
+    from chronospike.data.time_text import time_span
+
     per_step = graph.snapshot_edges / graph.num_steps
+    rule = "" if summary.get("step_rule", "distinct") == "distinct" else f", {summary['step_rule']}"
     rows = [
         ("nodes", f"{graph.num_nodes:,}, {summary['isolated']:,} without an edge"),
-        ("steps", f"{graph.num_steps}, from {summary['first_time']} to {summary['last_time']}"),
+        ("steps", f"{graph.num_steps}, {time_span(summary)}{rule}"),
         ("edges", f"{graph.snapshot_edges:,} over the steps ({per_step:,.0f} a step), {graph.union_edges:,} distinct"),
         ("direction", "kept" if graph.directed else "undirected"),
     ]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from chronospike.data.csr import history_and_snapshot
 from chronospike.data.events import Events, NodeLabels, Steps
 from chronospike.data.graph import DynamicGraph
+from chronospike.data.time_text import format_time
 from chronospike.errors import GraphError, InputError
 
 
@@ -24,7 +25,8 @@ def build_graph(
 ) -> DynamicGraph:
     """Drop self-loops, symmetrise unless directed, deduplicate, and sort into history and snapshot.
 
-    What was dropped is counted in `graph.facts`: `rows`, `self_loops`, `duplicates`.
+    What was dropped is counted in `graph.facts`: `rows`, `self_loops`, `duplicates`; there are also the times of the
+    first and the last event, since a step may begin before and end after them.
     """
     if len(events) == 0:
         raise InputError(f"{events.origin}: no edges")
@@ -47,8 +49,12 @@ def build_graph(
         "self_loops": int(len(events) - proper.sum()),
         "duplicates": int(proper.sum()) - kept,
         "step_rule": steps.rule,
+        "first_event": format_time(events.time.min()),
+        "last_event": format_time(events.time.max()),
         "provenance": {"origin": events.origin, **(provenance or {})},
     }
+    if events.unused:
+        facts["unused_columns"] = list(events.unused)
     graph = DynamicGraph(
         history=history,
         snapshot=snapshot,

@@ -101,14 +101,14 @@ def load_dataset(name: str, root: str | Path | None = None, merge: int | None = 
     Args:
         root: the folder that holds a folder per dataset; else the environment variable CHRONOSPIKE_DATA.
         merge: consecutive times to join into a step, instead of the dataset's own choice.
-        options: `steps`, `every` and `directed` for data from files; those of `synthetic_graph` for `synthetic`,
-            or `like="patent"` with `seed` for a graph of that one's size.
+        options: `steps`, `every`, `origin` and `directed` for data from files; those of `synthetic_graph` for
+            `synthetic`, or `like="patent"` with `seed` for a graph of that one's size.
     """
     if name not in DATASETS:
         raise InputError(f"no dataset is called '{name}'.{nearest(name, DATASETS)} There are: {', '.join(DATASETS)}")
     if name == "synthetic":
         return _synthetic(merge, options)
-    _refuse_unknown(name, options, ("steps", "every", "directed"))
+    _refuse_unknown(name, options, ("steps", "every", "origin", "directed"))
     return _pubmed(merge, **options) if name == "pubmed" else _benchmark(DATASETS[name], root, merge, **options)
 
 
@@ -124,18 +124,22 @@ def pubmed_folder() -> Path:
 
 
 def _pubmed(
-    merge: int | None, steps: int | None = None, every: str | float | None = None, directed: bool = False
+    merge: int | None,
+    steps: int | None = None,
+    every: str | float | None = None,
+    origin: Any = None,
+    directed: bool = False,
 ) -> DynamicGraph:
     folder = pubmed_folder()
     # The year stands on the citation; all citations of a paper bear one year, that of the citing paper.
     events = read_events(folder / "pubmed-edges.csv.gz")
     labels, facts = read_labels(folder / "pubmed-nodes.csv.gz", events.ids)
-    if merge is None and steps is None and every is None:
+    if merge is None and steps is None and every is None and origin is None:
         starts = np.asarray(PUBMED_STARTS, dtype=np.int64)
         index = (np.searchsorted(starts, events.time, side="right") - 1).astype(np.int32)
         made = Steps(index, starts, np.append(starts[1:] - 1, events.time.max()), "sparse years joined")
     else:
-        made = make_steps(events.time, steps=steps, every=every, merge=1 if merge is None else merge)
+        made = make_steps(events.time, steps=steps, every=every, origin=origin, merge=1 if merge is None else merge)
     return _build("pubmed", events, made, labels, facts, directed)
 
 
@@ -145,12 +149,14 @@ def _benchmark(
     merge: int | None,
     steps: int | None = None,
     every: str | float | None = None,
+    origin: Any = None,
     directed: bool = False,
 ) -> DynamicGraph:
     found = read_benchmark(_folder(spec, root), spec.name)
-    if merge is None and steps is None and every is None:
+    if merge is None and steps is None and every is None and origin is None:
         merge, steps = spec.merge, spec.equal_counts
-    made = make_steps(found.events.time, steps=steps, every=every, merge=1 if merge is None else merge)
+    merge = 1 if merge is None else merge
+    made = make_steps(found.events.time, steps=steps, every=every, origin=origin, merge=merge)
     return _build(spec.name, found.events, made, found.labels, found.facts, directed)
 
 

@@ -22,6 +22,7 @@ class Events:
         ids: the user's own N node ids.
         origin: where they came from, for messages and provenance.
         dropped: rows left out because a value was missing.
+        unused: columns that were there and are neither source, target nor time.
     """
 
     source: IntArray
@@ -30,6 +31,7 @@ class Events:
     ids: NodeIds
     origin: str = "arrays"
     dropped: int = 0
+    unused: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.source)
@@ -55,7 +57,8 @@ class Steps:
     Attributes:
         index: `[E]` step of each event, 0..T-1.
         start, end: `[T]` first and last time of each step, in the dtype of the event times.
-        rule: how they were made, e.g. `"distinct"`, `"20 of equal event counts"`, `"every 30d"`.
+        rule: how they were made, e.g. `"distinct"`, `"20 of equal event counts"`, `"every 1mo"`,
+            `"every 30d from 2022-01-03"`; with what `merge` did to them.
     """
 
     index: NDArray[np.int32]

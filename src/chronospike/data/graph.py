@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from chronospike.data.attributes import Column, check_codes, default_columns
 from chronospike.data.csr import IntArray, TimeSlicedCSR
 from chronospike.data.ids import NodeIds
+from chronospike.data.time_text import format_time
 from chronospike.errors import GraphError
 
 
@@ -118,14 +119,6 @@ class DynamicGraph:
         keep = steps == step if self.directed else (steps == step) & (rows <= neighbours)
         return (neighbours[keep], rows[keep]) if self.directed else (rows[keep], neighbours[keep])
 
-    def step_of(self, time: Any) -> int:
-        """The step that `time` (in the user's own unit, or an ISO date) falls into: the last one begun by then."""
-        value = np.asarray(time, dtype=self.step_start.dtype)
-        step = int(np.searchsorted(self.step_start, value, side="right")) - 1
-        if step < 0:
-            raise GraphError(f"time {time} is before the first step, which starts at {self.step_start[0]}")
-        return step
-
     def with_features(self, features: NDArray[Any] | None, columns: tuple[Column, ...] = ()) -> DynamicGraph:
         """The same graph with other attributes, `[N, c]` or `[T, N, c]`, checked; without `columns` all are numbers."""
         graph = replace(self, features=features, columns=columns)
@@ -193,8 +186,8 @@ class DynamicGraph:
             "directed": self.directed,
             "labelled": len(self.labelled),
             "isolated": int(self.isolated.sum()),
-            "first_time": str(self.step_start[0]),
-            "last_time": str(self.step_end[-1]),
+            "first_time": format_time(self.step_start[0]),
+            "last_time": format_time(self.step_end[-1]),
             "features": features,
             "graph_bytes": self.history.nbytes + self.snapshot.nbytes,
         }
@@ -208,10 +201,10 @@ class DynamicGraph:
         labels = f"{len(self.labelled):,} labelled in {self.num_classes} classes" if self.num_classes else "no labels"
         shapes = [list(x.shape) for x in (self.features, *self.made_features) if x is not None]
         features = f"features {' and '.join(map(str, shapes))}" if shapes else "no features"
+        first, last = format_time(self.step_start[0]), format_time(self.step_end[-1])
         return (
-            f"DynamicGraph({self.num_nodes:,} nodes, {self.num_steps} steps from {self.step_start[0]} to "
-            f"{self.step_end[-1]}, {self.snapshot_edges:,} {kind} edges, {self.union_edges:,} in the union, "
-            f"{labels}, {features})"
+            f"DynamicGraph({self.num_nodes:,} nodes, {self.num_steps} steps from {first} to {last}, "
+            f"{self.snapshot_edges:,} {kind} edges, {self.union_edges:,} in the union, {labels}, {features})"
         )
 
     def _check_labels(self) -> None:

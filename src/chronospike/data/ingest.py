@@ -27,12 +27,14 @@ def import_graph(
     source: str | None = None,
     target: str | None = None,
     time: str | None = None,
+    time_unit: str | None = None,
     node: str | None = None,
     label: str | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
     steps: int | None = None,
     every: str | float | None = None,
+    origin: Any = None,
     merge: int = 1,
     directed: bool = False,
     on_missing: str = "error",
@@ -49,14 +51,17 @@ def import_graph(
             node column, or an array `[N, d]` or `[T, N, d]` in the order of the node ids.
         source, target, time: column names, where the usual ones do not fit; with networkx, `time` is the edge
             attribute.
+        time_unit: `"s"`, `"ms"`, `"us"` or `"ns"` if times are numbers that count Unix time; they become dates.
         node, label: column names in `labels` (and `node` in `features`).
         steps, every, merge: how times become steps; one step per distinct time unless given.
+        origin: where a step of `every` begins: a date for dates, a number for numbers. By default the first event,
+            and the calendar for months, quarters and years.
         directed: keep direction (a node then aggregates over the sources of its incoming edges).
         on_missing: `"error"` or `"drop"` for rows with an empty value.
         on_unknown: `"error"` or `"drop"` for labels and features of nodes that have no edge.
     """
-    events = _events(data, source, target, time, header, delimiter, on_missing)
-    times = make_steps(events.time, steps=steps, every=every, merge=merge)
+    events = _events(data, source, target, time, time_unit, header, delimiter, on_missing)
+    times = make_steps(events.time, steps=steps, every=every, origin=origin, merge=merge)
     found, facts = _labels(labels, events.ids, node, label, header, on_unknown)
     graph = build_graph(events, times, directed=directed, labels=found, provenance=facts)
     return graph if features is None else _with_attributes(graph, features, node, on_unknown)
@@ -79,21 +84,23 @@ def _events(
     source: str | None,
     target: str | None,
     time: str | None,
+    time_unit: str | None,
     header: bool | None,
     delimiter: str | None,
     on_missing: str,
 ) -> Events:
     if isinstance(data, (str, Path)):
         return read_events(
-            data, source=source, target=target, time=time, header=header, delimiter=delimiter, on_missing=on_missing
-        )
+            data, source=source, target=target, time=time, time_unit=time_unit, header=header, delimiter=delimiter,
+            on_missing=on_missing,
+        )  # fmt: skip
     if isinstance(data, tuple):
-        return events_from_arrays(*data)
+        return events_from_arrays(*data, time_unit=time_unit)
     if all(hasattr(data, name) for name in ("src", "dst", "t")):
-        return events_from_temporal_data(data)
+        return events_from_temporal_data(data, time_unit=time_unit)
     if isinstance(data, list) or (hasattr(data, "edges") and hasattr(data, "is_directed")):
-        return events_from_networkx(data, time=time or "time")
-    return events_from_table(data, source=source, target=target, time=time, on_missing=on_missing)
+        return events_from_networkx(data, time=time or "time", time_unit=time_unit)
+    return events_from_table(data, source=source, target=target, time=time, time_unit=time_unit, on_missing=on_missing)
 
 
 def _labels(

@@ -12,9 +12,9 @@ from chronospike.data.reading.times import read_times, time_column
 from chronospike.errors import InputError
 
 
-def times(values: Any) -> np.ndarray:
+def times(values: Any, unit: str | None = None) -> np.ndarray:
     sheet = Sheet(pa.table({"time": values}), "edges.csv")
-    return read_times(sheet, time_column(sheet, 0))
+    return read_times(sheet, time_column(sheet, 0), unit=unit)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,10 @@ def test_typed_integers_of_any_width_become_int64() -> None:
     [
         (["1", "yesterday", "3"], "edges.csv row 2: time 'yesterday' is not a number or an ISO date."),
         (["2020-01-01", "2020-02-30"], "edges.csv row 2: time '2020-02-30' is not a number or an ISO date."),
+        (
+            ["2020-01-01", "2020-01-02x10:30"],
+            "row 2: time '2020-01-02x10:30' is not a number or",
+        ),
         (["1", "nan"], "row 2: time 'nan' is not a number"),
         (["1", "inf"], "row 2: time 'inf' is not a number"),
         (["1", "0x1F"], "row 2: time '0x1F' is not a number"),
@@ -81,6 +85,44 @@ def test_typed_integers_of_any_width_become_int64() -> None:
 def test_unreadable_times_are_named(values: Any, message: str) -> None:
     with pytest.raises(InputError) as caught:
         times(values)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "unit", "moment"),
+    [
+        ([1577836800], "s", "2020-01-01"),
+        (["1577836800"], "s", "2020-01-01"),
+        (["1577836800.25"], "s", "2020-01-01T00:00:00.25"),
+        ([1577836800.000001], "s", "2020-01-01T00:00:00.000001"),
+        ([1577836800123], "ms", "2020-01-01T00:00:00.123"),
+        ([1577836800123456], "us", "2020-01-01T00:00:00.123456"),
+        ([1577836800123456789], "ns", "2020-01-01T00:00:00.123456"),
+        ([-1], "s", "1969-12-31T23:59:59"),
+        ([-1], "ns", "1969-12-31T23:59:59.999999"),
+        ([253402300799999999], "us", "9999-12-31T23:59:59.999999"),
+    ],
+)
+def test_unix_times_become_dates(values: Any, unit: str, moment: str) -> None:
+    read = times(values, unit)
+    assert read.dtype == np.dtype("datetime64[us]")
+    assert read[0] == np.datetime64(moment, "us")
+
+
+@pytest.mark.parametrize(
+    ("values", "unit", "message"),
+    [
+        ([0, 1577836800123], "s", "edges.csv row 2: time 1577836800123 in s is outside the years 1 to 9999"),
+        (["0", "1e30"], "ms", "edges.csv row 2: time 1e+30 in ms is outside the years 1 to 9999"),
+        ([-(2**62)], "us", "edges.csv row 1: time -4611686018427387904 in us is outside"),
+        (["2020-01-01"], "s", "edges.csv: the times are dates already. Leave out --time-unit s"),
+        ([date(2020, 1, 1)], "ms", "the times are dates already"),
+        ([1], "sec", "time_unit 'sec' is not one of: s, ms, us, ns."),
+    ],
+)
+def test_what_is_no_unix_time_is_refused(values: Any, unit: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        times(values, unit)
     assert message in str(caught.value)
 
 

@@ -14,7 +14,7 @@ from chronospike.data.reading.numbering import as_column
 from chronospike.errors import InputError
 
 
-def events_from_networkx(graph: Any, time: str = "time") -> Events:
+def events_from_networkx(graph: Any, time: str = "time", *, time_unit: str | None = None) -> Events:
     """Events from a networkx graph, or from a sequence of them such as a `networkx_temporal` graph.
 
     In a sequence whose edges do not carry the attribute, the time of an edge is the position of its graph. Nodes
@@ -23,6 +23,7 @@ def events_from_networkx(graph: Any, time: str = "time") -> Events:
     Args:
         graph: directed or not, with or without parallel edges.
         time: the edge attribute that holds the time.
+        time_unit: `s`, `ms`, `us` or `ns` for numbers that are Unix time.
     """
     snapshots, is_sequence = _snapshots(graph)
     sources: list[Any] = []
@@ -43,11 +44,12 @@ def events_from_networkx(graph: Any, time: str = "time") -> Events:
         bad = times.index(None)
         raise InputError(_no_time(snapshots[positions[bad]], sources[bad], targets[bad], time))
     named = _ids(node for snapshot in snapshots for node in snapshot.nodes)
-    events = events_from_arrays([named[u] for u in sources], [named[v] for v in targets], times)
+    ends = [named[u] for u in sources], [named[v] for v in targets]
+    events = events_from_arrays(*ends, times, time_unit=time_unit)
     return replace(add_nodes(events, as_column(list(named.values()))), origin="networkx graph")
 
 
-def events_from_temporal_data(data: Any) -> Events:
+def events_from_temporal_data(data: Any, *, time_unit: str | None = None) -> Events:
     """Events from a PyTorch Geometric `TemporalData`, or anything with `src`, `dst` and `t`."""
     arrays = {}
     for name in ("src", "dst", "t"):
@@ -55,7 +57,8 @@ def events_from_temporal_data(data: Any) -> Events:
         if values is None:
             raise InputError(f"{type(data).__name__}: no '{name}'; events need src, dst and t")
         arrays[name] = values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)
-    return replace(events_from_arrays(arrays["src"], arrays["dst"], arrays["t"]), origin=type(data).__name__)
+    events = events_from_arrays(arrays["src"], arrays["dst"], arrays["t"], time_unit=time_unit)
+    return replace(events, origin=type(data).__name__)
 
 
 def _snapshots(graph: Any) -> tuple[list[Any], bool]:

@@ -41,6 +41,7 @@ def read_events(
     target: Given = None,
     time: Given = None,
     *,
+    time_unit: str | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
     on_missing: str = "error",
@@ -50,12 +51,13 @@ def read_events(
     Args:
         source, target, time: column names, or positions from 1; found by the usual names if not given, and the
             first three columns where there are no names.
+        time_unit: `s`, `ms`, `us` or `ns` for numbers that are Unix time.
         header: whether a text file's first row names the columns; None to find out.
         delimiter: what separates a text file's columns; None to find out.
         on_missing: what to do with a row that lacks an id or a time: "error" or "drop".
     """
     sheet = read_sheet(path, (SOURCE, TARGET, TIME), given=(source, target, time), header=header, delimiter=delimiter)
-    return events_from_table(sheet, source, target, time, on_missing=on_missing)
+    return events_from_table(sheet, source, target, time, time_unit=time_unit, on_missing=on_missing)
 
 
 def read_sheet(
@@ -90,6 +92,7 @@ def events_from_table(
     target: Given = None,
     time: Given = None,
     *,
+    time_unit: str | None = None,
     on_missing: str = "error",
     origin: str = "table",
 ) -> Events:
@@ -97,6 +100,7 @@ def events_from_table(
 
     Args:
         source, target, time: column names, or positions from 1; found by the usual names if not given.
+        time_unit: `s`, `ms`, `us` or `ns` for numbers that are Unix time.
         on_missing: what to do with a row that lacks an id or a time: "error" or "drop".
         origin: what to call the table in messages. Its rows count from 1.
     """
@@ -107,31 +111,33 @@ def events_from_table(
     t = find_column(sheet, TIME, time, taken=[u, v])
     columns = {"source": sheet.column(u), "target": sheet.column(v), "time": time_column(sheet, t)}
     kept, rows = _complete_rows(sheet, columns, {"source": u, "target": v, "time": t}, on_missing)
-    times = read_times(sheet, kept["time"], rows)
+    times = read_times(sheet, kept["time"], rows, time_unit)
     ids, (sources, targets) = number_values(kept["source"], kept["target"])
-    return Events(sources, targets, times, ids, sheet.origin, dropped=len(sheet) - len(times))
+    dropped = len(sheet) - len(times)
+    return Events(sources, targets, times, ids, sheet.origin, dropped, unused_columns(sheet, (u, v, t)))
 
 
-def events_from_arrays(source: Any, target: Any, time: Any, ids: Any = None) -> Events:
+def events_from_arrays(source: Any, target: Any, time: Any, ids: Any = None, *, time_unit: str | None = None) -> Events:
     """Timestamped edges from three arrays or lists of one length.
 
     Args:
         source, target: `[E]` node ids of any kind; with `ids`, indices into it.
         time: `[E]` integers, floats, datetimes or ISO dates.
         ids: `[N]` the node ids, where nodes without an edge belong to the graph too.
+        time_unit: `s`, `ms`, `us` or `ns` for numbers that are Unix time.
     """
     columns = {name: as_column(values) for name, values in (("source", source), ("target", target), ("time", time))}
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise InputError("arrays: lengths differ: " + ", ".join(f"{name} {count}" for name, count in lengths.items()))
     if ids is None:
-        return events_from_table(pa.table(columns), "source", "target", "time", origin="arrays")
+        return events_from_table(pa.table(columns), "source", "target", "time", time_unit=time_unit, origin="arrays")
     node_ids = ids if isinstance(ids, NodeIds) else NodeIds.of(ids)
     ends = [_indices(name, columns[name], len(node_ids)) for name in ("source", "target")]
     sheet = Sheet(pa.table({"time": columns["time"]}), "arrays")
     moments = time_column(sheet, 0)
     _complete_rows(sheet, {"time": moments}, {"time": 0}, "error")
-    return Events(ends[0], ends[1], read_times(sheet, moments), node_ids)
+    return Events(ends[0], ends[1], read_times(sheet, moments, unit=time_unit), node_ids)
 
 
 def add_nodes(events: Events, ids: Any) -> Events:
@@ -142,6 +148,12 @@ def add_nodes(events: Events, ids: Any) -> Events:
         return events
     moved = merged.lookup(events.ids.values).astype(smallest_int(max(len(merged) - 1, 2**15)))
     return Events(moved[events.source], moved[events.target], events.time, merged, events.origin, events.dropped)
+
+
+def unused_columns(sheet: Sheet, used: Iterable[int]) -> tuple[str, ...]:
+    """Names of the columns that have no part; `column 4` where they have no names."""
+    taken = set(used)
+    return tuple(name if sheet.named else f"column {name}" for k, name in enumerate(sheet.names) if k not in taken)
 
 
 def check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:

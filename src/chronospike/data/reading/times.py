@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,11 +13,15 @@ from numpy.typing import NDArray
 
 from chronospike.data.reading.numbering import distinct_values
 from chronospike.data.reading.tables import Sheet, is_text
-from chronospike.errors import InputError
+from chronospike.errors import InputError, nearest
 
 INTEGER = r"^[+-]?[0-9]+$"
 SAMPLE_ROWS = 10_000
 NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+# What Python would read beyond ISO, such as any letter between day and hour, is no date.
+ISO_LETTERS = re.compile(r"[0-9W-]+([Tt ][0-9:.,+Zz -]+)?")
+TIME_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # how many make a second of Unix time
+YEAR_1, YEAR_10000 = -62_135_596_800, 253_402_300_800  # in Unix seconds
 
 
 def time_column(sheet: Sheet, index: int) -> pa.ChunkedArray:
@@ -25,7 +30,9 @@ def time_column(sheet: Sheet, index: int) -> pa.ChunkedArray:
     return pc.utf8_trim_whitespace(column) if is_text(column) else column
 
 
-def read_times(sheet: Sheet, column: pa.ChunkedArray, rows: NDArray[np.int64] | None = None) -> NDArray[Any]:
+def read_times(
+    sheet: Sheet, column: pa.ChunkedArray, rows: NDArray[np.int64] | None = None, unit: str | None = None
+) -> NDArray[Any]:
     """`[E]` times of a column without missing values.
 
     Text is read as integers, else as numbers, else as ISO dates; a date with 'Z' or an offset is turned into UTC,
@@ -33,7 +40,19 @@ def read_times(sheet: Sheet, column: pa.ChunkedArray, rows: NDArray[np.int64] | 
 
     Args:
         rows: the row of `sheet` each value stands in; by default the k-th in the k-th.
+        unit: `s`, `ms`, `us` or `ns` if the numbers are Unix time; they then become dates.
     """
+    times = _as_given(sheet, column, rows)
+    return times if unit is None else _from_unix(sheet, times, rows, unit)
+
+
+def read_date(text: str) -> np.datetime64 | None:
+    """datetime64[us] of one text by the rules of `read_times`; None if it is not an ISO date."""
+    moment: np.datetime64 = _dates(pa.array([text], pa.string()))[0]
+    return None if np.isnat(moment) else moment
+
+
+def _as_given(sheet: Sheet, column: pa.ChunkedArray, rows: NDArray[np.int64] | None) -> NDArray[Any]:
     if is_text(column):
         return _from_text(sheet, column, rows)
     kind = column.type
@@ -54,6 +73,23 @@ def read_times(sheet: Sheet, column: pa.ChunkedArray, rows: NDArray[np.int64] | 
             column = column.cast(pa.timestamp(kind.unit, tz="UTC")).cast(pa.timestamp(kind.unit))
         return np.asarray(column.cast(pa.timestamp("us"), safe=False).to_numpy())
     raise InputError(f"{sheet.origin}: a time column of type {kind} cannot be used; give numbers or dates")
+
+
+def _from_unix(sheet: Sheet, times: NDArray[Any], rows: NDArray[np.int64] | None, unit: str) -> NDArray[Any]:
+    """Dates from Unix time. Those outside the years 1 to 9999 are refused: most likely the unit is another."""
+    if unit not in TIME_UNITS:
+        raise InputError(f"time_unit '{unit}' is not one of: {', '.join(TIME_UNITS)}.{nearest(unit, TIME_UNITS)}")
+    if times.dtype.kind == "M":
+        raise InputError(f"{sheet.origin}: the times are dates already. Leave out --time-unit {unit}")
+    inside = (times >= YEAR_1 * TIME_UNITS[unit]) & (times < YEAR_10000 * TIME_UNITS[unit])
+    if not inside.all():
+        bad = int(np.argmin(inside))
+        raise InputError(
+            f"{_where(sheet, rows, bad)}: time {times[bad]} in {unit} is outside the years 1 to 9999. "
+            f"Choose another --time-unit: {', '.join(TIME_UNITS)}"
+        )
+    scaled = times // 1000 if unit == "ns" else np.round(times * (10**6 // TIME_UNITS[unit]))
+    return np.asarray(scaled.astype(np.int64).astype("datetime64[us]"))
 
 
 def _from_text(sheet: Sheet, column: pa.ChunkedArray, rows: NDArray[np.int64] | None) -> NDArray[Any]:
@@ -110,6 +146,8 @@ def _dates(texts: pa.Array) -> NDArray[np.datetime64]:
 
 
 def _date(text: str) -> datetime | None:
+    if not ISO_LETTERS.fullmatch(text):
+        return None
     try:
         # A month alone, 2020-01, is an ISO date too, and starts on its first day.
         moment = datetime.fromisoformat(f"{text}-01" if len(text) == 7 else text)
