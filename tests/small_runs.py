@@ -53,9 +53,9 @@ def small_trainer(graph: DynamicGraph | None = None, **values: Any) -> Trainer:
     return Trainer(new_model(problem.settings, problem.inputs.width, problem.graph.num_classes), problem)
 
 
-def begun(path: Path, **values: Any) -> RunFolder:
-    """A run folder ready to be trained on the small graph."""
-    run, graph, settings = RunFolder(path), small_graph(), small_settings(**values)
+def begun(path: Path, graph: DynamicGraph | None = None, **values: Any) -> RunFolder:
+    """A run folder ready to be trained on `graph`, or on the small one."""
+    run, graph, settings = RunFolder(path), graph or small_graph(), small_settings(**values)
     run.begin(settings, {"graph": "mine", "name": "mine"}, graph, split_for(graph, settings), overwrite=False)
     return run
 

@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from chronospike.analysis.confusion import class_table, heat_map, merge_small, worst_mix_ups
+from chronospike.analysis.confusion import cell_size, class_table, heat_map, merge_small, worst_mix_ups
 
 NAMES = ["a", "b", "c"]
 COUNTS = [[6, 2, 0], [1, 3, 0], [0, 0, 0]]
@@ -61,6 +61,34 @@ def test_a_full_row_is_shaded_fully_and_counts_are_written() -> None:
     (group,) = _map(["a", "b"], [[7, 0], [0, 0]]).iter("g")
     assert [float(rect.get("fill-opacity", "")) for rect in group.iter("rect")] == [1.0]
     assert [text.text for text in group.iter("text")] == ["7"]
+
+
+@pytest.mark.parametrize(
+    ("classes", "largest", "cell"), [(2, 9, 56.0), (2, 12_345_678, 78.0), (31, 9, 20.0), (99, 9, 15.0)]
+)
+def test_a_cell_has_room_for_its_count_as_far_as_the_page_allows(classes: int, largest: int, cell: float) -> None:
+    assert cell_size(classes, largest) == pytest.approx(cell)
+
+
+def test_a_map_wider_than_a_phone_scrolls_by_keyboard_and_says_so() -> None:
+    size = 12
+    drawing = _map([f"class {i}" for i in range(size)], [[1] * size] * size)
+    (region,) = [part for part in drawing.iter("div") if part.get("role") == "region"]
+    assert (region.get("tabindex"), region.get("aria-label")) == ("0", "Confusion matrix")
+    assert [part.text for part in drawing.iter("p")] == ["Scroll sideways to see all of it →"]
+    narrowest = float((drawing.get("style") or "").removeprefix("--narrowest:").removesuffix("px"))
+    assert narrowest > 390
+    assert f"min-width:{narrowest:.0f}px" in (region[0].get("style") or "")
+
+
+def test_a_map_of_few_classes_fits_a_phone() -> None:
+    drawing = _map(["a", "b", "c", "d", "e"], [[1] * 5] * 5)
+    assert float((drawing.get("style") or "").removeprefix("--narrowest:").removesuffix("px")) < 320
+
+
+def test_a_class_name_cannot_turn_the_text_about() -> None:
+    shown = [text[0].tail for text in _map(["\u202eevil", "b"], [[1, 0], [0, 1]]).iter("text") if len(text)]
+    assert shown.count("⟨U+202E⟩evil") == 2
 
 
 def test_counts_that_do_not_fit_are_left_to_the_hint() -> None:

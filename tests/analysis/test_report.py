@@ -116,6 +116,43 @@ def test_class_names_settings_and_notes_cannot_bring_markup(make_run: MakeRun, m
     assert page.text.count(NASTY) >= 8
 
 
+def _wrong(node: Any) -> dict[str, Any]:
+    return {"node": node, "class": "cats", "predicted": "dogs", "probability": 0.987}
+
+
+def test_confidently_wrong_nodes_are_listed_with_their_ids(make_run: MakeRun) -> None:
+    page = _read(write_report(make_run(confidently_wrong=[_wrong(12), _wrong("user-7")])))
+    assert "Node True class Predicted Probability 12 cats dogs 98.7 % user-7 cats dogs 98.7 %" in page.text
+
+
+def test_hostile_ids_are_shown_and_do_nothing(make_run: MakeRun) -> None:
+    ids = [NASTY, "u" * 5000, "\u202egnp.exe", '" onmouseover="alert(1)']
+    path = write_report(make_run(confidently_wrong=[_wrong(node) for node in ids]))
+    page = _read(path)
+    assert "<script" not in path.read_text(encoding="utf-8")
+    assert page.open == []
+    assert not [tag for tag, attributes in page.tags if "onmouseover" in attributes]
+    for words in (NASTY, "u" * 59 + "…", "⟨U+202E⟩gnp.exe"):
+        assert words in page.text
+    assert "u" * 60 not in page.text
+    assert [attributes["title"] for tag, attributes in page.tags if tag == "bdi" and "title" in attributes] == [ids[1]]
+
+
+def test_predictions_of_unlabelled_nodes_stand_beside_the_training_labels(make_run: MakeRun) -> None:
+    unlabelled = {"nodes": 1200, "predicted": {"cats": 300, "dogs": 900}, "training": {"cats": 30, "dogs": 30}}
+    page = _read(write_report(make_run(unlabelled=unlabelled)))
+    assert "Class Nodes Predicted Training labels dogs 900 75.0 % 50.0 % cats 300 25.0 % 50.0 %" in page.text
+
+
+def test_what_scrolls_can_be_reached_by_keyboard_and_has_a_name(make_run: MakeRun) -> None:
+    unlabelled = {"predicted": {"cats": 3}, "training": {"cats": 3}}
+    page = _read(write_report(make_run(confidently_wrong=[_wrong(1)], unlabelled=unlabelled)))
+    frames = [attributes for _, attributes in page.tags if attributes.get("class") == "scroll"]
+    assert len(frames) == 5
+    assert all(frame.get("tabindex") == "0" and frame.get("role") == "region" for frame in frames)
+    assert len({frame.get("aria-label") for frame in frames}) == 5
+
+
 def test_every_drawing_is_labelled_or_hidden_from_screen_readers(make_run: MakeRun) -> None:
     drawings = [attributes for tag, attributes in _read(write_report(make_run())).tags if tag == "svg"]
     assert len(drawings) > 4

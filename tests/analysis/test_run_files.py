@@ -33,6 +33,18 @@ def test_scores_alone_are_enough(tmp_path: Path) -> None:
     assert (run.epochs, run.settings, run.metrics.firing_rate) == ([], {}, [])
 
 
+def test_whole_number_ids_of_wrong_nodes_are_read_as_text(make_run: MakeRun) -> None:
+    wrong = [{"node": 7, "class": "cats", "predicted": "dogs", "probability": 1}]
+    (row,) = read_run(make_run(confidently_wrong=wrong)).metrics.confidently_wrong
+    assert (row.node, row.true, row.predicted, row.probability) == ("7", "cats", "dogs", 1.0)
+
+
+def test_a_run_from_before_the_wrong_nodes_were_kept_is_read(make_run: MakeRun) -> None:
+    metrics = read_run(make_run(confidently_wrong=None, unlabelled=None)).metrics
+    assert metrics.confidently_wrong == []
+    assert metrics.unlabelled.predicted == {}
+
+
 @pytest.mark.parametrize("tail", ['{"epoch": 3, "lo', '{"loss": 1.0', "\x00\x00"])
 def test_half_a_last_line_is_left_out(make_run: MakeRun, tail: str) -> None:
     run = make_run()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from chronospike.analysis.wording import GAP, count, counted, listing, percent, points, shorten
+from chronospike.analysis.wording import GAP, count, counted, listing, percent, points, quoted, shorten, visible
 
 
 def test_a_share_becomes_a_percentage() -> None:
@@ -37,3 +37,15 @@ def test_a_long_list_ends_in_a_count(items: list[str], text: str) -> None:
 def test_a_long_name_ends_in_an_ellipsis() -> None:
     assert shorten("abcdef", 4) == "abc…"
     assert shorten("abcd", 4) == "abcd"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("\u202egnp.exe", "⟨U+202E⟩gnp.exe"), ("a\nb", "a⟨U+000A⟩b"), ("مستخدم", "مستخدم"), ("a b", "a b")],
+)
+def test_what_cannot_be_seen_is_written_out(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+def test_a_quoted_name_is_cut_and_turns_nothing_about() -> None:
+    assert quoted("\u202e" + "x" * 100) == "‘⟨U+202E⟩" + "x" * 51 + "…’"

@@ -1,16 +1,21 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from chronospike.data.ids import NodeIds
 from chronospike.data.splits import Split
 from chronospike.training.evaluation import (
     as_dict,
+    confidently_wrong,
     device_name,
     firing_rates,
     reference_scores,
     score_nodes,
+    unlabelled_shares,
     versions,
 )
 from chronospike.training.problem import Problem, make_problem
@@ -44,7 +49,7 @@ def test_scores_count_only_the_nodes_asked_for(problem: Problem) -> None:
 
 def test_the_majority_class_is_that_of_the_training_nodes(problem: Problem) -> None:
     # Two of the three training nodes are cats, and so are one of the test nodes' two.
-    assert reference_scores(problem, problem.split.test)["majority class"] == {
+    assert reference_scores(problem, problem.split)["majority class"] == {
         "macro_f1": pytest.approx(1 / 3),
         "micro_f1": 0.5,
     }
@@ -52,8 +57,45 @@ def test_the_majority_class_is_that_of_the_training_nodes(problem: Problem) -> N
 
 def test_label_propagation_reaches_neighbours_and_leaves_the_rest_to_the_majority(problem: Problem) -> None:
     # Node 4 has node 0, a cat, as its only neighbour; node 5, a dog, has none and is taken for a cat.
-    assert reference_scores(problem, np.array([4]))["label propagation"]["micro_f1"] == 1.0
-    assert reference_scores(problem, np.array([5]))["label propagation"]["micro_f1"] == 0.0
+    for node, right in ((4, 1.0), (5, 0.0)):
+        scores = reference_scores(problem, replace(problem.split, test=np.array([node])))
+        assert scores["label propagation"]["micro_f1"] == right
+
+
+def test_the_simple_methods_say_what_was_fitted(problem: Problem) -> None:
+    scores = reference_scores(problem, problem.split)
+    assert list(scores) == ["majority class", "label propagation", "logistic regression"]
+    assert scores["logistic regression"]["training_nodes"] == 3
+
+
+def test_the_surest_mistakes_come_first_with_the_ids_of_the_user(problem: Problem) -> None:
+    named = replace(problem, graph=replace(problem.graph, ids=NodeIds.of(["a", "b", "c", "d", "e", "f"])))
+    # The classes are 0 0 1 1 0 1: nodes 1, 3 and 4 are wrong.
+    dogs = np.array([0.1, 0.6, 0.9, 0.3, 0.99, 0.8])
+    found = confidently_wrong(named, np.stack([1 - dogs, dogs], axis=1), np.arange(6), limit=2)
+    assert found == [
+        {"node": "e", "class": "cats", "predicted": "dogs", "probability": 0.99},
+        {"node": "d", "class": "dogs", "predicted": "cats", "probability": 0.7},
+    ]
+
+
+def test_a_probability_a_rounding_above_one_is_one(problem: Problem) -> None:
+    probabilities = np.tile([0.0, 1.0000012], (6, 1))
+    assert confidently_wrong(problem, probabilities, np.array([0]))[0]["probability"] == 1.0
+
+
+def test_nodes_without_a_label_are_counted_by_predicted_class(problem: Problem) -> None:
+    graph = problem.graph.with_labels(np.array([0, 0, 1, -1, -1, -1]), ("cats", "dogs"))
+    predicted = np.array([1, 1, 1, 1, 1, 0])
+    assert unlabelled_shares(replace(problem, graph=graph), predicted, np.arange(6)) == {
+        "nodes": 3,
+        "predicted": {"cats": 1, "dogs": 2},
+        "training": {"cats": 2, "dogs": 1},
+    }
+
+
+def test_nothing_is_said_of_unlabelled_nodes_where_none_were_predicted(problem: Problem) -> None:
+    assert unlabelled_shares(problem, np.zeros(6, dtype=np.int64), np.arange(6)) is None
 
 
 def test_firing_rates_are_shares_per_layer_and_step() -> None:

@@ -45,13 +45,27 @@ def test_metrics_hold_what_scripts_read(finished: tuple[DynamicGraph, RunFolder,
         assert set(metrics[part]["per_class_f1"]) == {"0", "1"}
         assert sum(map(sum, metrics[part]["confusion"])) == metrics[part]["nodes"]
     assert (metrics["test"]["nodes"], metrics["validation"]["nodes"]) == (24, 6)
-    assert set(metrics["baselines"]) == {"majority class", "label propagation"}
+    assert set(metrics["baselines"]) == {"majority class", "label propagation", "logistic regression"}
+    assert metrics["unlabelled"] is None
+    wrong = sum(map(sum, metrics["test"]["confusion"])) - sum(
+        row[i] for i, row in enumerate(metrics["test"]["confusion"])
+    )
+    assert len(metrics["confidently_wrong"]) == min(20, wrong)
     assert set(metrics["smoothed"]) == {"macro_f1", "micro_f1", "strengths"}
     assert (metrics["seed"], metrics["epochs"], len(metrics["firing_rate"])) == (0, 2, 2)
     assert metrics["parameters"] > 0
     assert metrics["seconds_per_epoch"] > 0
     assert metrics["device"].startswith("cpu")
     assert {"torch", "chronospike"} <= set(metrics["versions"])
+
+
+def test_metrics_count_the_classes_predicted_for_nodes_without_a_label(tmp_path: Path) -> None:
+    graph = small_graph()
+    assert graph.labels is not None
+    labels = np.where(np.arange(120) % 3 == 0, -1, graph.labels)
+    graph = replace(graph, labels=labels)
+    found = execute(graph, begun(tmp_path / "run", graph, epochs=1), CPU)["unlabelled"]
+    assert found["nodes"] == sum(found["predicted"].values()) == 40
 
 
 def test_metrics_are_those_of_the_predictions(finished: tuple[DynamicGraph, RunFolder, dict[str, Any]]) -> None:

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from chronospike.analysis.charts import CHARACTER, svg
-from chronospike.analysis.wording import counted, percent, shorten
+from chronospike.analysis.wording import counted, percent, shorten, visible
 
 Matrix = Sequence[Sequence[int]]
 
 LARGEST_MAP = 40
 NAME_LENGTH = 20
+LARGEST_CELL = 56.0
+# The map's letters of 12 pixels become 10 on a narrow page, and 15 on a wide one where there is room.
+SMALLEST_SCALE, LARGEST_SCALE = 0.84, 1.25
 DIGIT = 7.2
 # With the style sheet's colours black and white text are both readable (contrast 4.5) on a cell of this share.
 INK_CHANGES = 0.66
@@ -91,8 +94,8 @@ def heat_map(names: Sequence[str], confusion: Matrix) -> Markup:
     Counts are written in the cells where they fit; every cell says all of it when pointed at.
     """
     size = len(confusion)
-    cell = cell_size(size)
-    short = [shorten(name, NAME_LENGTH) for name in names]
+    cell = cell_size(size, max(map(max, confusion)))
+    short = [shorten(visible(name), NAME_LENGTH) for name in names]
     margin = 34 + CHARACTER * max(len(name) for name in short)
     # Names above the columns stand upright unless each fits over its cell.
     upright = margin - 34 + 8 > cell
@@ -122,14 +125,19 @@ def heat_map(names: Sequence[str], confusion: Matrix) -> Markup:
                 parts.append(_cell(margin + j * cell, above + i * cell, cell, nodes, nodes / sum(row), hint))
     label = f"Confusion matrix of {size} classes; the mix-ups with the most nodes are listed below it"
     drawing = svg(parts, width, height, label, "map")
+    # Names and counts stay readable: a narrower page scrolls, and says so.
+    narrowest = width if size > 20 else SMALLEST_SCALE * width
+    widest = max(width, min(LARGEST_SCALE * width, 700))
     return Markup(
-        '<div class="scroll" tabindex="0"><div style="width:{:.0f}px;max-width:{};min-width:{:.0f}px">{}</div></div>'
-    ).format(width, "none" if size > 20 else "100%", min(width, 440), drawing)
+        '<div class="wide" style="--narrowest:{0:.0f}px"><p class="scroll-hint" aria-hidden="true">Scroll sideways '
+        'to see all of it →</p><div class="scroll" tabindex="0" role="region" aria-label="Confusion matrix">'
+        '<div style="width:{1:.0f}px;max-width:{2};min-width:{0:.0f}px">{3}</div></div></div>'
+    ).format(narrowest, widest, "none" if size > 20 else "100%", drawing)
 
 
-def cell_size(classes: int) -> float:
-    """Width of a cell: as large as the page allows, between 15 and 84."""
-    return max(15.0, min(84.0, 620 / max(1, classes)))
+def cell_size(classes: int, largest: int) -> float:
+    """Width of a cell: room for the `largest` count and for a finger, but so that all classes fit the page."""
+    return max(15.0, min(max(LARGEST_CELL, DIGIT * len(f"{largest:,}") + 6), 620 / max(1, classes)))
 
 
 def _cell(x: float, y: float, cell: float, nodes: int, share: float, hint: str) -> Markup:

@@ -9,9 +9,19 @@ from typing import Any, Literal
 
 from chronospike.analysis.confusion import ClassScores
 from chronospike.analysis.run_files import Metrics
-from chronospike.analysis.wording import counted, listing, percent, points
+from chronospike.analysis.simple_methods import (
+    GUESSING,
+    MAJORITY,
+    Rival,
+    beats_guessing,
+    margin,
+    margins,
+    rival,
+    useful_rivals,
+)
+from chronospike.analysis.unlabelled import odd_shares
+from chronospike.analysis.wording import counted, listing, percent, points, quoted
 
-MAJORITY, PROPAGATION = "majority class", "label propagation"
 WEAK_F1 = 0.5
 SILENT, SATURATED = 0.01, 0.9
 # Without the number of nodes there is no margin to compare with; 3 points is much for any usual test set.
@@ -31,19 +41,21 @@ def headline(metrics: Metrics) -> str:
     nodes = metrics.test_nodes
     which = f"the {counted(nodes, 'held-out node')}" if nodes else "the held-out nodes"
     sentence = f"{percent(metrics.test.micro_f1)} of {which} are classified correctly"
+    useful = useful_rivals(metrics)
     others = []
+    if useful:
+        others.append(f"the best simple method, {useful[0].name}, gets {percent(useful[0].scores.micro_f1)}")
     if MAJORITY in metrics.baselines:
-        others.append(f"always guessing the largest class gets {percent(metrics.baselines[MAJORITY].micro_f1)}")
-    if PROPAGATION in metrics.baselines:
         verb = "" if others else " gets"
-        others.append(f"label propagation{verb} {percent(metrics.baselines[PROPAGATION].micro_f1)}")
+        others.append(f"{GUESSING}{verb} {percent(metrics.baselines[MAJORITY].micro_f1)}")
     return f"{sentence}; {', '.join(others)}." if others else f"{sentence}."
 
 
 def findings(metrics: Metrics, classes: Sequence[ClassScores], settings: Mapping[str, Any]) -> list[Finding]:
     """All that speaks for or against the scores, warnings first."""
     found = [
-        *_beside_propagation(metrics),
+        *_beside_guessing(metrics),
+        *_beside_simple_methods(metrics),
         *_parts(metrics),
         *_order(metrics, settings),
         *_gap(metrics),
@@ -51,6 +63,7 @@ def findings(metrics: Metrics, classes: Sequence[ClassScores], settings: Mapping
         *_dropped(metrics),
         *(Finding("note", f"About the split: {note}.") for note in metrics.split.notes),
         *_weak_classes(classes),
+        *(Finding("note", text) for text in odd_shares(metrics)),
         *_still_improving(metrics, settings),
         *_firing(metrics),
         *_smoothing(metrics),
@@ -58,26 +71,101 @@ def findings(metrics: Metrics, classes: Sequence[ClassScores], settings: Mapping
     return sorted(found, key=lambda finding: ("warning", "note", "good").index(finding.level))
 
 
-def margin(share: float, nodes: int) -> float:
-    """Half the width of the 95 % interval of a share counted over `nodes`."""
-    return 1.96 * math.sqrt(share * (1 - share) / nodes)
-
-
-def _beside_propagation(metrics: Metrics) -> list[Finding]:
-    if PROPAGATION not in metrics.baselines:
+def _beside_guessing(metrics: Metrics) -> list[Finding]:
+    if beats_guessing(metrics.test, metrics):
         return []
-    lead = metrics.test.micro_f1 - metrics.baselines[PROPAGATION].micro_f1
-    if lead <= 0:
-        text = (
-            "The model does not beat label propagation, which needs no training "
-            f"({percent(metrics.test.micro_f1)} against {percent(metrics.baselines[PROPAGATION].micro_f1)} Micro-F1). "
-            "Use label propagation, or try smoothing, label inputs or other features."
-        )
-        return [Finding("warning", text)]
-    if metrics.test_nodes and lead < margin(metrics.test.micro_f1, metrics.test_nodes):
-        text = f"The lead over label propagation, {points(lead)} of Micro-F1, is small enough to be chance."
-        return [Finding("note", text)]
-    return [Finding("good", f"The model beats label propagation by {points(lead)} of Micro-F1.")]
+    text = (
+        "The model tells the classes apart no better than always guessing the largest "
+        f"({_both(rival(MAJORITY, metrics), metrics)})."
+    )
+    if len(metrics.baselines) > 1 and not useful_rivals(metrics):
+        text += " No simple method does better: try other features, or label more nodes."
+    return [Finding("warning", text)]
+
+
+def _beside_simple_methods(metrics: Metrics) -> list[Finding]:
+    """Against the simple methods that tell the classes apart, and against guessing if the model does."""
+    rivals = useful_rivals(metrics)
+    unbeaten = [one for one in rivals if one.micro_lead <= 0 and one.macro_lead <= 0]
+    if unbeaten:
+        return [_unbeaten(unbeaten[0], metrics)]
+    if MAJORITY in metrics.baselines and beats_guessing(metrics.test, metrics):
+        rivals.append(rival(MAJORITY, metrics))
+    if not rivals:
+        return []
+    by_micro = min(rivals, key=lambda one: one.micro_lead)
+    by_macro = min(rivals, key=lambda one: one.macro_lead)
+    found = []
+    if by_micro.micro_lead < 0:
+        found.append(_more_nodes_right(by_micro, metrics))
+    if by_macro.macro_lead < 0:
+        found.append(_better_macro(by_macro, metrics))
+    return found or [_lead(by_micro, by_macro, metrics)]
+
+
+def _unbeaten(best: Rival, metrics: Metrics) -> Finding:
+    text = (
+        f"The model does not beat {best.name}, a simple method ({_both(best, metrics)}). "
+        f"Use {best.name}, or try smoothing, label inputs or other features."
+    )
+    return Finding("warning", text)
+
+
+def _more_nodes_right(best: Rival, metrics: Metrics) -> Finding:
+    text = (
+        f"{_start(best)} gets more nodes right than the model, but tells the rarer classes apart less well "
+        f"({_both(best, metrics)}). Prefer the model where every class counts, however rare."
+    )
+    if -best.micro_lead <= margins(metrics).micro:
+        return Finding("note", f"{text} The difference in Micro-F1 may be chance.")
+    return Finding("warning", text)
+
+
+def _better_macro(best: Rival, metrics: Metrics) -> Finding:
+    text = (
+        f"{_start(best)} gets fewer nodes right than the model, but has the better Macro-F1 "
+        f"({_both(best, metrics)}): the model is weaker at the rarer classes."
+    )
+    if best.name != MAJORITY:
+        text += f" Prefer {best.name} where every class counts, however rare."
+    if -best.macro_lead <= margins(metrics).macro:
+        return Finding("note", f"{text} The difference in Macro-F1 may be chance.")
+    return Finding("warning", text)
+
+
+def _lead(by_micro: Rival, by_macro: Rival, metrics: Metrics) -> Finding:
+    chance = margins(metrics)
+    leads = [
+        ("Micro-F1", by_micro.micro_lead, by_micro.micro_lead > chance.micro, by_micro),
+        ("Macro-F1", by_macro.macro_lead, by_macro.macro_lead > chance.macro, by_macro),
+    ]
+    told = [f"{points(size)} of {measure} over {_name(over)}" for measure, size, _, over in leads]
+    if by_micro.name == by_macro.name:
+        told[0] = told[0].removesuffix(f" over {_name(by_micro)}")
+    text = f"The model leads every simple method, by {listing(told)}"
+    small = [measure for measure, _, is_clear, _ in leads if not is_clear]
+    if small:
+        return Finding("note", f"{text}. The lead in {listing(small)} is small enough to be chance.")
+    return Finding("good", f"{text}.")
+
+
+def _both(beside: Rival, metrics: Metrics) -> str:
+    """The model and a simple method in both measures."""
+    pairs = (
+        ("Micro-F1", metrics.test.micro_f1, beside.scores.micro_f1),
+        ("Macro-F1", metrics.test.macro_f1, beside.scores.macro_f1),
+    )
+    return ", ".join(f"{measure} {percent(ours)} against {percent(theirs)}" for measure, ours, theirs in pairs)
+
+
+def _name(simple: Rival) -> str:
+    return GUESSING if simple.name == MAJORITY else simple.name
+
+
+def _start(simple: Rival) -> str:
+    """Its name at the start of a sentence."""
+    name = _name(simple)
+    return name[:1].upper() + name[1:]
 
 
 def _parts(metrics: Metrics) -> list[Finding]:
@@ -159,7 +247,7 @@ def _weak_classes(classes: Sequence[ClassScores]) -> list[Finding]:
         found.append(Finding("warning", text))
     elif tested:
         found.append(Finding("good", f"Every class has an F1 of at least {WEAK_F1}."))
-    absent = [f"‘{row.name}’" for row in classes if row.support == 0]
+    absent = [quoted(row.name) for row in classes if row.support == 0]
     if absent:
         text = f"No test node belongs to {listing(absent)}, so nothing is known of the quality there."
         found.append(Finding("note", text))
@@ -168,7 +256,7 @@ def _weak_classes(classes: Sequence[ClassScores]) -> list[Finding]:
 
 def _weak_class(row: ClassScores) -> str:
     nodes = "" if row.support is None else f", {counted(row.support, 'node')}"
-    return f"‘{row.name}’ ({row.f1:.2f}{nodes})"
+    return f"{quoted(row.name)} ({row.f1:.2f}{nodes})"
 
 
 def _still_improving(metrics: Metrics, settings: Mapping[str, Any]) -> list[Finding]:

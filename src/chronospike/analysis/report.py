@@ -17,7 +17,8 @@ from chronospike.analysis.charts import Line, Mark, bar, line_chart
 from chronospike.analysis.confusion import class_table, heat_map, merge_small, worst_mix_ups
 from chronospike.analysis.findings import WEAK_F1, findings, headline
 from chronospike.analysis.run_files import Epoch, MethodScores, Metrics, RunFiles, read_run
-from chronospike.analysis.wording import GAP, count, counted, percent
+from chronospike.analysis.unlabelled import class_shares
+from chronospike.analysis.wording import GAP, LONGEST_NAME, count, counted, percent, shorten, visible
 from chronospike.config import Settings, make_settings
 from chronospike.data.time_text import time_span
 from chronospike.files import atomic_file
@@ -56,8 +57,8 @@ def render(run: RunFiles) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(percent=percent, count=count, counted=counted)
-    environment.globals.update(bar=bar, weak_f1=WEAK_F1)
+    environment.filters.update(percent=percent, count=count, counted=counted, shorten=shorten, visible=visible)
+    environment.globals.update(bar=bar, weak_f1=WEAK_F1, longest_name=LONGEST_NAME)
     metrics, names = run.metrics, run.metrics.class_names
     classes = class_table(names, metrics.test.per_class_f1, metrics.test.confusion)
     confusion = metrics.test.confusion
@@ -75,6 +76,7 @@ def render(run: RunFiles) -> str:
         classes=classes,
         map=heat_map(*merge_small(names, confusion)) if confusion else "",
         mix_ups=worst_mix_ups(names, confusion),
+        unlabelled=class_shares(metrics),
         firing_chart=firing_chart(metrics.firing_rate_per_step),
         settings=settings_table(run.settings),
         command=command(run),

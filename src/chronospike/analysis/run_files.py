@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError, model_validator
 
 from chronospike.config import Share, read_settings
 from chronospike.errors import InputError, StorageError
@@ -55,6 +55,22 @@ class SplitFacts(_Lenient):
     order: str | None = None
 
 
+class WrongNode(_Lenient):
+    """A test node of class `true` that was taken for another, and with what probability."""
+
+    node: str
+    true: str = Field(alias="class")
+    predicted: str
+    probability: Share
+
+
+class Unlabelled(_Lenient):
+    """How many nodes without a label are predicted as each class, and how many training labels each has."""
+
+    predicted: dict[str, NonNegativeInt] = {}
+    training: dict[str, NonNegativeInt] = {}
+
+
 class Metrics(_Lenient):
     """The contents of `metrics.json`.
 
@@ -63,6 +79,7 @@ class Metrics(_Lenient):
         firing_rate_per_step: the same for each step, `[layers, T]`.
         smoothed: test scores after Correct and Smooth.
         refit: the nodes of the second fit, if there was one.
+        confidently_wrong: test nodes, the highest probability first.
     """
 
     test: PartScores
@@ -78,6 +95,8 @@ class Metrics(_Lenient):
     baselines: dict[str, MethodScores] = {}
     smoothed: MethodScores | None = None
     refit: dict[str, Any] | None = None
+    confidently_wrong: list[WrongNode] = []
+    unlabelled: Unlabelled = Unlabelled()
     graph: dict[str, Any] = {}
     split: SplitFacts = SplitFacts()
     device: str | None = None

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Sequence
 
 # A no-break space: the sign stays with its number.
 GAP = "\N{NO-BREAK SPACE}"
+# Longer ids and class names are cut: the page shows the whole of them on pointing, and metrics.json has them.
+LONGEST_NAME = 60
 
 
 def percent(share: float, digits: int = 1) -> str:
@@ -39,3 +42,19 @@ def listing(items: Sequence[str], limit: int = 8) -> str:
 def shorten(text: str, length: int) -> str:
     """`text` with at most `length` characters, the end replaced by an ellipsis."""
     return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
+
+
+def visible(text: str) -> str:
+    """`text` with what cannot be seen, or turns the text around it about, written as its code point: `⟨U+202E⟩`."""
+    return "".join(f"⟨U+{ord(c):04X}⟩" if _is_hidden(c) else c for c in text)
+
+
+def _is_hidden(character: str) -> bool:
+    # Cc is control characters, Zl and Zp break lines; the others override the direction of what follows.
+    turns = unicodedata.bidirectional(character) in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+    return turns or unicodedata.category(character) in ("Cc", "Zl", "Zp")
+
+
+def quoted(name: str) -> str:
+    """A class in a sentence, cut if it is very long."""
+    return f"‘{shorten(visible(name), LONGEST_NAME)}’"

@@ -1,4 +1,4 @@
-"""Which step a date names: the last one that had ended by then."""
+"""Which step a date names: the last one with an event that had ended by then."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def step_as_of(graph: DynamicGraph, as_of: Any) -> int:
 
     A step that had only begun by then also holds events that come later, so it is not counted. The end of a step of
     equal width is outside it, and that of any other step is its last event's own time: either way a step has ended
-    when its end is not after the given time.
+    when its end is not after the given time. Empty steps at the end are not counted either: a graph ends with its last
+    event, and as of a time it ends with the last event by then, whether or not others follow.
 
     Args:
         as_of: a whole number below the number of steps is a step. Anything else is a time: a number where the times
@@ -38,7 +39,7 @@ def step_as_of(graph: DynamicGraph, as_of: Any) -> int:
     ended = int(np.count_nonzero(graph.step_end <= time))
     if not ended:
         raise InputError(f"as_of {as_of}: no step had ended by then. The first ends {format_time(graph.step_end[0])}")
-    return ended - 1
+    return _last_with_edges(graph, ended - 1)
 
 
 def depends_on_future(graph: DynamicGraph) -> bool:
@@ -50,6 +51,13 @@ def depends_on_future(graph: DynamicGraph) -> bool:
     """
     rule = str(graph.facts.get("step_rule", ""))
     return EQUAL_COUNTS in rule or LAST_MADE_OF in rule
+
+
+def _last_with_edges(graph: DynamicGraph, step: int) -> int:
+    offsets = graph.snapshot.step_offsets
+    while step > 0 and np.array_equal(offsets[:, step], offsets[:, step + 1]):
+        step -= 1
+    return step
 
 
 def _refusal(graph: DynamicGraph, as_of: Any) -> str:

@@ -1,4 +1,4 @@
-"""What a trained model is worth: scores beside the majority class and label propagation, and firing rates."""
+"""What a trained model is worth: scores beside those of simple methods, what to look at, and firing rates."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from chronospike._version import __version__
 from chronospike.data.diffusion import label_propagation
+from chronospike.data.splits import Split
 from chronospike.nn.model import ChronoSpike, Record
 from chronospike.training.inference import LANE
+from chronospike.training.logistic import logistic_regression
 from chronospike.training.metrics import Scores, score_predictions
 from chronospike.training.problem import Problem
 
@@ -36,21 +38,69 @@ def as_dict(scores: Scores, class_names: tuple[str, ...], nodes: int) -> dict[st
     }
 
 
-def reference_scores(problem: Problem, nodes: Nodes) -> dict[str, dict[str, float]]:
-    """What needs no model: the largest class, and the training labels spread over the edges."""
+def reference_scores(problem: Problem, split: Split) -> dict[str, dict[str, Any]]:
+    """Test scores of what needs no network: the largest class, labels spread over the edges, the features alone.
+
+    All learn from the training nodes of `problem`; `split` is the one before any refit.
+    """
+    graph, train, nodes = problem.graph, problem.split.train, split.test
+    largest = int(np.bincount(problem.targets(train).cpu().numpy(), minlength=graph.num_classes).argmax())
+    fitted, facts = logistic_regression(problem, split, nodes)
+    guesses = {
+        "majority class": (np.full(len(nodes), largest), {}),
+        "label propagation": (label_propagation(graph, train).argmax(axis=1)[nodes], {}),
+        "logistic regression": (fitted, facts),
+    }
+    truth = problem.targets(nodes).cpu()
+    result: dict[str, dict[str, Any]] = {}
+    for name, (guess, more) in guesses.items():
+        found = score_predictions(truth, torch.from_numpy(guess), graph.num_classes)
+        result[name] = {"macro_f1": found.macro_f1, "micro_f1": found.micro_f1, **more}
+    return result
+
+
+def confidently_wrong(
+    problem: Problem, probabilities: NDArray[Any], nodes: Nodes, limit: int = 20
+) -> list[dict[str, Any]]:
+    """Those of `nodes` that are wrong with the highest probabilities `[N, C]`, with the ids and classes of the user."""
+    graph = problem.graph
+    truth = problem.targets(nodes).cpu().numpy()
+    predicted = probabilities[nodes].argmax(axis=1)
+    sure = probabilities[nodes, predicted]
+    wrong = np.flatnonzero(predicted != truth)
+    chosen = wrong[np.argsort(-sure[wrong], kind="stable")[:limit]]
+    return [
+        {
+            "node": graph.ids[int(nodes[i])],
+            "class": graph.class_names[truth[i]],
+            "predicted": graph.class_names[predicted[i]],
+            # A mean of single-precision probabilities may end a rounding above one.
+            "probability": min(1.0, round(float(sure[i]), 6)),
+        }
+        for i in chosen
+    ]
+
+
+def unlabelled_shares(problem: Problem, predicted: NDArray[np.integer[Any]], nodes: Nodes) -> dict[str, Any] | None:
+    """How many of the unlabelled among `nodes` are predicted as each class (`predicted [N]`), and the training labels.
+
+    None where there are no such nodes.
+    """
     graph, train = problem.graph, problem.split.train
     assert graph.labels is not None
-    labels = np.asarray(graph.labels)
-    largest = int(np.bincount(labels[train], minlength=graph.num_classes).argmax())
-    guesses = {
-        "majority class": np.full(graph.num_nodes, largest),
-        "label propagation": label_propagation(graph, train).argmax(axis=1),
+    unknown = nodes[np.asarray(graph.labels)[nodes] < 0]
+    if len(unknown) == 0:
+        return None
+
+    def per_class(codes: NDArray[np.integer[Any]]) -> dict[str, int]:
+        sizes = np.bincount(codes, minlength=graph.num_classes)
+        return dict(zip(graph.class_names, sizes.tolist(), strict=True))
+
+    return {
+        "nodes": len(unknown),
+        "predicted": per_class(predicted[unknown]),
+        "training": per_class(problem.targets(train).cpu().numpy()),
     }
-    result = {}
-    for name, guess in guesses.items():
-        found = score_nodes(problem, guess, nodes)
-        result[name] = {"macro_f1": found.macro_f1, "micro_f1": found.micro_f1}
-    return result
 
 
 @torch.no_grad()

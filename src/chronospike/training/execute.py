@@ -18,10 +18,12 @@ from chronospike.files import write_json
 from chronospike.training.checkpoint import best_weights, load_checkpoint, save_checkpoint, seconds_per_epoch
 from chronospike.training.evaluation import (
     as_dict,
+    confidently_wrong,
     device_name,
     firing_rates,
     reference_scores,
     score_nodes,
+    unlabelled_shares,
     versions,
 )
 from chronospike.training.inference import Progress, infer
@@ -135,7 +137,9 @@ def evaluate(
         "test": as_dict(test, graph.class_names, len(split.test)),
         "validation": _validation(fitted, run, predicted),
         "refit": {"nodes": len(problem.split.train)} if fitted.is_refitted else None,
-        "baselines": reference_scores(problem, split.test),
+        "baselines": reference_scores(problem, split),
+        "confidently_wrong": confidently_wrong(problem, probabilities, split.test),
+        "unlabelled": unlabelled_shares(problem, predicted, nodes),
         "smoothed": None,
     }
     if smooth:

@@ -8,7 +8,7 @@ attributes.json      how the nodes' own attributes become inputs, by column name
 metrics.jsonl        a line per epoch
 checkpoint/          what an interrupted run goes on from
 model.safetensors    the weights of the best epoch
-metrics.json         scores, beside the majority class and label propagation
+metrics.json         scores, beside those of simple methods
 predictions.csv      node, class, probability of each class
 """
 

@@ -1,0 +1,85 @@
+"""The model beside the simple methods, in both measures, and what of it may be chance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from chronospike.analysis.run_files import MethodScores, Metrics
+
+MAJORITY = "majority class"
+GUESSING = "always guessing the largest class"
+
+
+@dataclass(frozen=True)
+class Margins:
+    """By how much chance alone moves the two measures on the test nodes; 0 where nothing is known of them."""
+
+    micro: float
+    macro: float
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A simple method and the model's lead over it in each measure, negative where the model is behind."""
+
+    name: str
+    scores: MethodScores
+    micro_lead: float
+    macro_lead: float
+
+
+def margin(share: float, nodes: int) -> float:
+    """Half the width of the 95 % interval of a share counted over `nodes`."""
+    return 1.96 * math.sqrt(share * (1 - share) / nodes)
+
+
+def macro_margin(confusion: Sequence[Sequence[int]]) -> float:
+    """Half the width of the 95 % interval of Macro-F1, by the delta method over the cells of the matrix.
+
+    With p the shares of all nodes and s the share of class i's row plus that of its column, F1 is 2 p_ii / s_i. Its
+    derivative is 2 (1 - F1) / s_i by p_ii and -F1 / s_i by any other cell of the row or column; their mean is zero.
+    """
+    nodes = sum(map(sum, confusion))
+    columns: list[int] = [sum(column) for column in zip(*confusion, strict=True)]
+    sizes = [sum(row) + column for row, column in zip(confusion, columns, strict=True)]
+    f1 = [2 * row[i] / size if size else 0.0 for i, (row, size) in enumerate(zip(confusion, sizes, strict=True))]
+    lost = [score * nodes / size if size else 0.0 for score, size in zip(f1, sizes, strict=True)]
+    variance = 0.0
+    for i, row in enumerate(confusion):
+        for j, count in enumerate(row):
+            if count:
+                slope = 2 * (1 - f1[i]) * nodes / sizes[i] if i == j else lost[i] + lost[j]
+                variance += count / nodes * slope**2
+    present = sum(size > 0 for size in sizes)
+    return 1.96 * math.sqrt(variance / nodes) / present
+
+
+def margins(metrics: Metrics) -> Margins:
+    """For Macro-F1 at least the margin of Micro-F1: it hangs on fewer nodes a class."""
+    nodes = metrics.test_nodes
+    micro = margin(metrics.test.micro_f1, nodes) if nodes else 0.0
+    counted = any(map(any, metrics.test.confusion))
+    return Margins(micro, max(micro, macro_margin(metrics.test.confusion)) if counted else micro)
+
+
+def beats_guessing(scores: MethodScores, metrics: Metrics) -> bool:
+    """Whether a method is better than the majority class in one measure at least, by more than chance."""
+    if MAJORITY not in metrics.baselines:
+        return True
+    floor, chance = metrics.baselines[MAJORITY], margins(metrics)
+    return scores.micro_f1 > floor.micro_f1 + chance.micro or scores.macro_f1 > floor.macro_f1 + chance.macro
+
+
+def useful_rivals(metrics: Metrics) -> list[Rival]:
+    """The simple methods that tell the classes apart at all, best Micro-F1 first."""
+    names = [name for name, scores in metrics.baselines.items() if name != MAJORITY and beats_guessing(scores, metrics)]
+    rivals = [rival(name, metrics) for name in names]
+    return sorted(rivals, key=lambda one: (-one.scores.micro_f1, -one.scores.macro_f1))
+
+
+def rival(name: str, metrics: Metrics) -> Rival:
+    """The simple method `name` beside the model."""
+    scores = metrics.baselines[name]
+    return Rival(name, scores, metrics.test.micro_f1 - scores.micro_f1, metrics.test.macro_f1 - scores.macro_f1)
