@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chronospike.cli.common import print_json, progress, say
+from chronospike.cli.options import AsJson, Device
 from chronospike.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,15 +25,13 @@ Run = Annotated[Path, typer.Argument(help="A run folder.")]
 Graph = Annotated[Path | None, typer.Option(help="Another graph folder. Default: the run's own.")]
 Nodes = Annotated[Path | None, typer.Option(help="A file with a node per line. Default: all nodes.")]
 AsOf = Annotated[str | None, typer.Option(help="A step or a time: see only what was there by then.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Smooth = Annotated[bool, typer.Option("--smooth", help="Also spread the training labels over the edges.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 def evaluate(
     run: Run, graph: Graph = None, smooth: Smooth = False, device: Device = "auto", as_json: AsJson = False
 ) -> None:
-    """Score a trained run again and write its metrics, predictions and report anew."""
+    """Score a run again; rewrite its metrics, predictions and report."""
     from chronospike.analysis.report import write_report
     from chronospike.cli.train import print_scores
     from chronospike.training.execute import evaluate as score
@@ -60,7 +59,10 @@ def predict(
     smooth: Smooth = False,
     device: Device = "auto",
 ) -> None:
-    """Write the class and the probability of each class for nodes of the graph, by your own node ids."""
+    """Write the class of nodes, and the probability of each class.
+
+    Nodes are named by your own ids.
+    """
     import numpy as np
 
     from chronospike.training.execute import smooth_all
@@ -90,7 +92,10 @@ def embed(
     graph: Graph = None,
     device: Device = "auto",
 ) -> None:
-    """Write the embedding z of nodes, as .npy (rows in the order asked for) or .parquet (with node ids)."""
+    """Write the embeddings of nodes as .npy or .parquet.
+
+    Rows of .npy are in the order asked for; .parquet has a column with your node ids.
+    """
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -114,7 +119,7 @@ def embed(
 
 
 def report(run: Run) -> None:
-    """Write the run's report.html anew."""
+    """Write the run's report.html again."""
     from chronospike.analysis.report import write_report
 
     say(f"wrote {write_report(run)}")
