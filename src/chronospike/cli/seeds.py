@@ -85,7 +85,9 @@ def print_seeds(content: dict[str, Any]) -> None:
     """The test scores of each seed, then mean ± standard deviation."""
     rows = [("", "Macro-F1       Micro-F1")]
     for run in content["runs"]:
-        rows.append((f"seed {run['seed']}", f"{_percent(run['test']['macro_f1'])}{_percent(run['test']['micro_f1'])}"))
+        rows.append(
+            (f"seed {run['seed']}", f"{100 * run['test']['macro_f1']:<15.2f}{100 * run['test']['micro_f1']:.2f}")
+        )
     names = {"test": "ChronoSpike", "smoothed": "with --smooth"}
     for part, found in (content["summary"] or {}).items():
         row = "".join(
@@ -96,10 +98,6 @@ def print_seeds(content: dict[str, Any]) -> None:
         rows.append((names.get(part, part), f"{row}{note}".rstrip()))
     print_table(rows)
     say(f"mean ± standard deviation (n - 1) of {len(content['runs'])} seeds, test nodes, percent")
-
-
-def _percent(score: float) -> str:
-    return f"{100 * score:.2f}".ljust(15)
 
 
 def _marker(output: Path) -> str:

@@ -138,7 +138,9 @@ def _carry_out(
             if plan.is_several:
                 write_seeds(plan, metrics)
                 if not as_json:
-                    say(f"seed {wanted.seed}, test:{_scores(metrics[wanted.seed]['test'])} (Macro-F1, Micro-F1)")
+                    test = metrics[wanted.seed]["test"]
+                    found = f"Macro-F1 {100 * test['macro_f1']:.2f}, Micro-F1 {100 * test['micro_f1']:.2f}"
+                    say(f"seed {wanted.seed}: test {found}")
         if plan.is_several:
             content = write_seeds(plan, metrics)
             print_json(content) if as_json else print_seeds(content)
