@@ -8,7 +8,7 @@ import pytest
 
 from chronospike.data.storage import open_graph
 from chronospike.features.fastrp import FastRP
-from tests.small_runs import contents, refused, saved_graph, worked
+from tests.small_runs import command, contents, refused, saved_graph, worked
 
 WALKS = ("--dimension", "8", "--walks", "1", "--length", "5", "--window", "2", "--threads", "1", "--device", "cpu")
 
@@ -69,11 +69,14 @@ def test_a_graph_without_sets_says_how_to_make_one(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("fastrp", "--precision", "double"), "precision 'double' is neither single nor half"),
+        (("fastrp", "--precision", "double"), "'double' is not one of 'single', 'half'"),
         (("fastrp", "--dimension", "0"), "dimension is 0"),
         (("fastrp", "--first-hop", "5", "--last-hop", "3"), "--first-hop 5 and --last-hop 3"),
         (("deepwalk", "--walks", "0"), "walks is 0"),
-        (("deepwalk", "--unseen", "nothing"), "unseen"),
+        (("deepwalk", "--unseen", "zreo"), "'zreo' is not one of 'noise', 'zero'. Did you mean 'zero'?"),
+        (("deepwalk", "--name", "own"), "a feature set cannot be named 'own'"),
+        (("fastrp", "--name", "own+mine"), "a feature set cannot be named 'own+mine'"),
+        (("deepwalk", "--device", "cud"), "device 'cud' is not known. Did you mean 'cuda'?"),
         (("deepwalk", "--name", "../elsewhere"), "../elsewhere"),
     ],
 )
@@ -83,6 +86,21 @@ def test_bad_options_are_one_line_and_nothing_is_written(
     before = contents(graph.parent)
     assert message in refused(capsys, "features", arguments[0], graph, *arguments[1:])
     assert contents(graph.parent) == before
+
+
+@pytest.mark.parametrize(
+    ("verb", "module"), [("fastrp", "chronospike.features.fastrp"), ("deepwalk", "chronospike.features.deepwalk")]
+)
+def test_interrupted_it_says_that_the_same_command_resumes(
+    capsys: pytest.CaptureFixture[str], graph: Path, monkeypatch: pytest.MonkeyPatch, verb: str, module: str
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"{module}.write_{verb}", interrupt)
+    result = command(capsys, "features", verb, graph)
+    kept = "The steps that are done are kept: the same command resumes after them"
+    assert (result.code, result.err) == (130, f"chronospike: interrupted. {kept}\n")
 
 
 def test_something_else_is_no_graph_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

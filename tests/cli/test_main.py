@@ -14,19 +14,72 @@ from tests.small_runs import command, refused, worked
 HEAVY = ("torch", "numba", "numpy", "pyarrow", "scipy", "sklearn", "matplotlib", "pandas", "triton")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["data", "import", "--help"]])
-def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+def loaded_by(*arguments: str) -> tuple[int, list[str], str]:
+    """Exit code of a command in a process of its own, the heavy packages it imported, and what it printed."""
     program = (
         "import sys\n"
         "from chronospike.cli import run\n"
-        f"code = run({arguments!r})\n"
-        f"print('loaded', [name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)\n"
+        f"code = run({list(arguments)!r})\n"
+        f"print(*(name for name in {HEAVY!r} if name in sys.modules), file=sys.stderr)\n"
         "sys.exit(code)\n"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    assert found.returncode == 0
-    assert found.stderr.strip() == "loaded []"
-    assert "Usage:" in found.stdout
+    return found.returncode, found.stderr.splitlines()[-1].split(), found.stdout + found.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["data", "import", "--help"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    code, loaded, said = loaded_by(*arguments)
+    assert (code, loaded) == (0, [])
+    assert "Usage:" in said
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["trian"],
+        ["train", "pubmed", "--sett", "p=1"],
+        ["train", "pubmed"],
+        ["train", "pubmed", "-o", "run", "--set", "epoch=3"],
+        ["train", "pubmed", "-o", "run", "--preset", "papre"],
+        ["train", "pubmed", "-o", "run", "--device", "gpu"],
+        ["train", "--resume", "-o", "nowhere"],
+        ["features", "deepwalk"],
+        ["features", "fastrp", "g", "--name", "own"],
+        ["bench", "--like", "dbpl"],
+        ["settings", "--preset", "papre"],
+    ],
+)
+def test_a_usage_error_imports_nothing_heavy(arguments: list[str]) -> None:
+    code, loaded, said = loaded_by(*arguments)
+    assert (code, loaded) == (2, []), said
+
+
+@pytest.mark.parametrize("path", [[], ["train"], ["data"], ["data", "get"], ["features", "deepwalk"], ["doctor"]])
+def test_h_is_short_for_help(capsys: pytest.CaptureFixture[str], path: list[str]) -> None:
+    said = worked(capsys, *path, "-h")
+    assert said == worked(capsys, *path, "--help")
+    assert said.startswith(f"Usage: {' '.join(['chronospike', *path])} ")
+
+
+@pytest.mark.parametrize("group", [[], ["data"], ["features"]])
+def test_the_summary_of_no_command_is_cut(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, group: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    commands = worked(capsys, *group, "--help").partition("Commands:")[2].splitlines()
+    assert len(commands) > 1
+    assert [line for line in commands if line.endswith("...")] == []
+
+
+def test_the_package_can_be_run_as_a_module() -> None:
+    program = [sys.executable, "-m", "chronospike", "--version"]
+    found = subprocess.run(program, capture_output=True, text=True, timeout=60, check=True)
+    assert found.stdout == f"chronospike {__version__}\n"
+
+
+def test_a_group_without_a_command_is_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert worked(capsys, "data").rstrip() == worked(capsys, "data", "--help").rstrip()
 
 
 def test_the_package_imports_nothing_heavy() -> None:
@@ -49,6 +102,11 @@ def test_an_unknown_command_is_one_line(capsys: pytest.CaptureFixture[str]) -> N
     assert "trian" in refused(capsys, "trian")
     assert "--colour" in refused(capsys, "data", "list", "--colour")
     assert "-o" in refused(capsys, "train", "pubmed")
+
+
+def test_a_mistyped_command_or_option_gets_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "No such command 'trian'. Did you mean 'train'?" in refused(capsys, "trian")
+    assert "No such option: --epocs. Did you mean '--epochs'?" in refused(capsys, "train", "--epocs", "3")
 
 
 def with_outcome(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:

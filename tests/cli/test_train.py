@@ -11,6 +11,7 @@ import torch
 
 from chronospike.data.ingest import import_graph
 from chronospike.data.storage import open_graph, save_graph
+from chronospike.training.loop import Trainer
 from tests.small_runs import (
     assignments,
     break_loss,
@@ -94,6 +95,10 @@ def test_two_runs_of_one_seed_are_the_same_and_two_seeds_differ(
         (["--preset", "nowhere.yaml"], "nowhere.yaml does not exist"),
         (["--device", "gpu"], "device 'gpu' is not known"),
         (["--set", "features=mine"], "has no feature set 'mine' (there: none)"),
+        (["--epochs", "3", "--set", "epochs=4"], "--epochs 3 and --set epochs=4 contradict each other"),
+        (["--seed", "3", "--set", "seed=4"], "--seed 3 and --set seed=4 contradict each other"),
+        (["--epochs", "0"], "setting 'epochs' is 0: it must be 1 <= epochs"),
+        (["--seeds", "0"], "'--seeds'"),
         (["--resume"], "run does not exist"),
         (["--resume", "--overwrite"], "choose one"),
     ],
@@ -196,7 +201,7 @@ def test_a_run_that_exists_is_refused(capsys: pytest.CaptureFixture[str], graph:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--set", "epochs=9"], "epochs was 2, now 9"),
+        (["--epochs", "1"], "is a run of 2 epochs, which can become more but not 1. Start a new run"),
         (["--seed", "4"], "seed was 0, now 4"),
         (["--set", "p=0.1", "--ratio", "0.5"], "ratio was 0.8, now 0.5; p was 0.5, now 0.1"),
         (["--preset", "dblp"], "fanouts was (3, 2), now (20, 10)"),
@@ -219,12 +224,128 @@ def test_resuming_on_another_graph_is_refused(
     assert contents(finished) == before
 
 
-def test_resuming_a_finished_run_changes_no_bit_of_the_model(
-    capsys: pytest.CaptureFixture[str], graph: Path, finished: Path
+@pytest.mark.parametrize("more", [[], ["--set", "epochs=2"], ["--set", "patience=99"]])
+def test_resuming_a_finished_run_says_so_and_touches_nothing(
+    capsys: pytest.CaptureFixture[str], graph: Path, finished: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]
 ) -> None:
-    before = (finished / "model.safetensors").read_bytes()
-    worked(capsys, "train", graph, "--resume", "-o", finished, "--set", "epochs=2")
-    assert (finished / "model.safetensors").read_bytes() == before
+    before = contents(finished)
+    said = worked(capsys, "train", graph, "--resume", "-o", finished, *more)
+    assert said.splitlines()[-1] == (
+        f"{finished} is finished. To train for longer: chronospike train --resume -o {finished} --epochs 4"
+    )
+    assert contents(finished) == before
+    asked = worked(capsys, "train", "--resume", "-o", finished, "--json", *more)
+    assert json.loads(asked) == json.loads((finished / "metrics.json").read_text())
+
+
+def test_a_finished_run_is_smoothed_when_that_is_asked_for(
+    capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path
+) -> None:
+    run = train(capsys, graph, tmp_path / "run")
+    weights = (run / "model.safetensors").read_bytes()
+    assert "with --smooth" in worked(capsys, "train", "--resume", "-o", run, "--device", "cpu", "--smooth")
+    assert (run / "model.safetensors").read_bytes() == weights
+
+
+@pytest.mark.parametrize("refit", ["false", "true"])
+def test_a_finished_run_trained_for_longer_ends_like_one_trained_so_at_once(
+    capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path, refit: str
+) -> None:
+    settings = {"schedule": "constant", "patience": 9, "refit": refit}
+    run = train(capsys, graph, tmp_path / "run", epochs=2, **settings)
+    whole = train(capsys, graph, tmp_path / "whole", epochs=4, **settings)
+    worked(capsys, "train", "--resume", "-o", run, "--device", "cpu", "--epochs", "4")
+    for name in ("model.safetensors", "predictions.csv", "config.yaml"):
+        assert (run / name).read_bytes() == (whole / name).read_bytes()
+    assert (run / "metrics.jsonl").read_text().count("\n") == 4
+    command_line = json.loads((run / "run.json").read_text())["command"]
+    assert command_line.endswith(f" && chronospike train --resume -o {run} --set epochs=4")
+
+
+@pytest.mark.parametrize("more", [["--epochs", "10"], ["--set", "patience=2"]])
+def test_a_run_that_stopped_early_trains_on_with_more_epochs_or_more_patience(
+    capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path, more: list[str]
+) -> None:
+    run = train(capsys, graph, tmp_path / "run", epochs=9, patience=1)
+    stopped = json.loads((run / "metrics.json").read_text())["epochs"]
+    assert stopped < 9
+    worked(capsys, "train", "--resume", "-o", run, "--device", "cpu", *more)
+    assert json.loads((run / "metrics.json").read_text())["epochs"] > stopped
+
+
+def test_a_cosine_schedule_is_said_to_be_that_of_the_longer_run(
+    capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path
+) -> None:
+    run = train(capsys, graph, tmp_path / "run", schedule="cosine")
+    said = worked(capsys, "train", "--resume", "-o", run, "--device", "cpu", "--epochs", "3")
+    assert "the learning rate follows the cosine schedule of 3 epochs from here on" in said
+
+
+def interrupt_training(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    epoch = Trainer._epoch
+
+    def interrupt_second_fit(self: Trainer, watcher: Any) -> Any:
+        return epoch(self, watcher) if self.stop_after is None else interrupt()
+
+    if where == "scoring":
+        monkeypatch.setattr("chronospike.training.execute.evaluate", interrupt)
+    elif where == "report":
+        monkeypatch.setattr("chronospike.analysis.report.write_report", interrupt)
+    else:
+        monkeypatch.setattr(Trainer, "_epoch", interrupt if where == "first epoch" else interrupt_second_fit)
+
+
+@pytest.mark.parametrize("where", ["first epoch", "second fit", "scoring", "report"])
+def test_wherever_it_is_interrupted_a_run_says_how_to_resume_and_does(
+    capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        interrupt_training(patch, where)
+        result = command(capsys, *begin(graph, run, refit="true"))
+    assert result.code == 130
+    assert result.err == f"chronospike: interrupted. Resume with: chronospike train --resume -o {run} --device cpu\n"
+    worked(capsys, "train", "--resume", "-o", run, "--device", "cpu")
+    assert (run / "report.html").is_file()
+
+
+@pytest.mark.parametrize("where", ["first epoch", "scoring"])
+def test_results_stay_until_a_longer_run_has_its_own_and_it_can_be_resumed(
+    capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    run = train(capsys, graph, tmp_path / "run")
+    results = ("metrics.json", "predictions.csv", "report.html")
+    before = {name: (run / name).read_bytes() for name in results}
+    with monkeypatch.context() as patch:
+        interrupt_training(patch, where)
+        result = command(capsys, "train", "--resume", "-o", run, "--device", "cpu", "--epochs", "4")
+    assert result.code == 130
+    assert f"Resume with: chronospike train --resume -o {run} --set epochs=4 --device cpu" in result.err
+    assert {name: (run / name).read_bytes() for name in results} == before
+    worked(capsys, "train", "--resume", "-o", run, "--device", "cpu")
+    assert json.loads((run / "metrics.json").read_text())["epochs"] == 4
+
+
+def test_a_run_without_its_checkpoint_cannot_be_trained_for_longer(
+    capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path
+) -> None:
+    run = train(capsys, graph, tmp_path / "run")
+    (run / "checkpoint" / "state.safetensors").unlink()
+    before = contents(run)
+    assert "its folder checkpoint/ is gone" in refused(capsys, "train", "--resume", "-o", run, "--epochs", "4")
+    assert "is finished" in worked(capsys, "train", "--resume", "-o", run)
+    assert contents(run) == before
+
+
+def test_options_are_short_for_settings(capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path) -> None:
+    options = ["--epochs", "1", "--features", "own", "--set", "epochs=1", "--set", "hidden=[8, 8]"]
+    worked(capsys, "train", graph, "-o", tmp_path / "run", "--device", "cpu", *options)
+    config = (tmp_path / "run" / "config.yaml").read_text()
+    assert "epochs: 1\n" in config
+    assert "features: own\n" in config
 
 
 def test_a_graph_that_was_imported_again_is_noticed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -234,7 +355,8 @@ def test_a_graph_that_was_imported_again_is_noticed(capsys: pytest.CaptureFixtur
     assert made.labels is not None
     save_graph(replace(made, labels=np.roll(made.labels, 1)), place, overwrite=True)
     before = contents(run)
-    assert "is not the graph it was" in refused(capsys, "train", "--resume", "-o", run, "--device", "cpu")
+    said = refused(capsys, "train", "--resume", "-o", run, "--device", "cpu", "--epochs", "9")
+    assert "is not the graph it was" in said
     assert contents(run) == before
 
 
@@ -246,7 +368,7 @@ def test_a_run_can_be_resumed_from_another_folder(
     train(capsys, Path("g"), tmp_path / "run")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    worked(capsys, "train", "--resume", "-o", tmp_path / "run", "--device", "cpu")
+    worked(capsys, "train", "--resume", "-o", tmp_path / "run", "--device", "cpu", "--epochs", "3")
 
 
 def test_overwriting_replaces_a_run(capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path) -> None:

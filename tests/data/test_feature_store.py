@@ -153,6 +153,13 @@ def test_a_mistyped_name_gets_the_nearest_one(tmp_path: Path) -> None:
         open_features(tmp_path, "sett")
 
 
+@pytest.mark.parametrize("name", ["own", "none", "auto", "own+mine"])
+def test_a_name_that_means_something_else_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match="a feature set cannot be named"):
+        write_features(tmp_path, name, RECIPE, "abc", SHAPE, "float32", step_values)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("name", ["", "a/b", "..", "x.partial", ".hidden"])
 def test_a_name_that_is_no_folder_name_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match="cannot be the name"):

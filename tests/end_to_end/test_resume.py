@@ -80,13 +80,14 @@ def test_killed_in_the_middle_of_an_epoch_it_resumes_to_the_same_bits(
     assert {name for name in found if ".partial" not in name} == set(expected)
 
 
-def test_interrupted_it_says_how_to_go_on_and_does(
-    capsys: pytest.CaptureFixture[str], graph: Path, whole: Path, tmp_path: Path
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_says_how_to_resume_and_does(
+    capsys: pytest.CaptureFixture[str], graph: Path, whole: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
-    code, said = stopped(graph, tmp_path / "run", signal.SIGINT)
+    code, said = stopped(graph, tmp_path / "run", number)
     assert code == 130
-    assert f"stopped. Go on with: chronospike train --resume -o {tmp_path / 'run'}" in said
-    assert "Traceback" not in said
+    advice = f"Resume with: chronospike train --resume -o {tmp_path / 'run'} --device cpu"
+    assert said == f"chronospike: interrupted. {advice}\n"
     assert 2 <= lines(tmp_path / "run") < EPOCHS
     result = command(capsys, "predict", tmp_path / "run", "-o", tmp_path / "out.csv")
     assert (result.code, "is not finished" in result.err) == (2, True)

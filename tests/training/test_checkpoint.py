@@ -8,7 +8,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from chronospike.errors import OutOfSpaceError, StorageError
-from chronospike.training.checkpoint import load_checkpoint, save_checkpoint, seconds_per_epoch
+from chronospike.training.checkpoint import load_checkpoint, read_state, save_checkpoint, seconds_per_epoch
 from chronospike.training.loop import EpochReport, State, Trainer
 from tests.small_runs import same_weights, small_trainer
 
@@ -18,6 +18,11 @@ def after_one_epoch(path: Path, **settings: Any) -> Trainer:
     next(trainer.epochs())
     save_checkpoint(trainer, path)
     return trainer
+
+
+def test_the_state_can_be_read_without_a_trainer(tmp_path: Path) -> None:
+    trainer = after_one_epoch(tmp_path / "state")
+    assert read_state(tmp_path / "state") == trainer.state
 
 
 @pytest.mark.parametrize("average", [0.0, 0.9])

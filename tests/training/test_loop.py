@@ -231,3 +231,19 @@ def test_without_averaging_the_model_itself_is_judged() -> None:
 def test_label_smoothing_reaches_the_loss() -> None:
     plain, smoothed = (next(small_trainer(label_smoothing=share).epochs()) for share in (0.0, 0.3))
     assert smoothed.classification_loss != plain.classification_loss
+
+
+def test_more_epochs_let_a_run_that_stopped_early_wait_again() -> None:
+    before = small_settings(epochs=20, patience=3)
+    state = State(epoch=9, waited=3)
+    state.extend(before, small_settings(epochs=20, patience=3))
+    assert state.finished(before)
+    longer = small_settings(epochs=30, patience=3)
+    state.extend(before, longer)
+    assert not state.finished(longer)
+
+
+def test_more_epochs_leave_the_count_of_a_run_that_did_not_stop_early() -> None:
+    state = State(epoch=20, waited=2)
+    state.extend(small_settings(epochs=20, patience=3), small_settings(epochs=30, patience=3))
+    assert state.waited == 2

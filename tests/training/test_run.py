@@ -57,8 +57,8 @@ def test_a_folder_of_something_else_is_never_overwritten(tmp_path: Path) -> None
 def test_other_settings_are_named_one_by_one(tmp_path: Path) -> None:
     run = begun(tmp_path / "run")
     run.require_same(small_settings())
-    with pytest.raises(InputError, match="with other settings: epochs was 2, now 3; seed was 0, now 4. Resume"):
-        run.require_same(small_settings(epochs=3, seed=4))
+    with pytest.raises(InputError, match="with other settings: p was 0.5, now 0.3; seed was 0, now 4. Resume"):
+        run.require_same(small_settings(p=0.3, seed=4, epochs=9))
 
 
 def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
@@ -68,8 +68,8 @@ def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
         RunFolder(tmp_path / "nowhere").settings()
 
 
-def test_metrics_of_an_unfinished_run_say_how_to_go_on(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="is not finished. Go on with: chronospike train --resume"):
+def test_metrics_of_an_unfinished_run_say_how_to_resume(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="is not finished. Resume with: chronospike train --resume"):
         begun(tmp_path / "run").metrics()
 
 
@@ -88,7 +88,7 @@ def test_missing_facts_are_named(tmp_path: Path) -> None:
         run.facts()
 
 
-def test_epochs_are_written_anew_and_appended(tmp_path: Path) -> None:
+def test_epochs_are_rewritten_and_appended(tmp_path: Path) -> None:
     run = begun(tmp_path / "run")
     reports = [EpochReport(n, 1.0, 0.9, 1.0, 0.5, 0.6, 0.01, 2.0, n == 0) for n in range(3)]
     run.write_epochs(reports)

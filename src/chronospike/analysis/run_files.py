@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationErr
 
 from chronospike.config import Share, read_settings
 from chronospike.errors import InputError, StorageError
+from chronospike.training.seeds import refuse_several
 
 
 class _Lenient(BaseModel):
@@ -166,8 +167,9 @@ def _read_metrics(run: Path) -> Metrics:
     if not path.is_file():
         if (run / "metrics.jsonl").is_file():
             raise InputError(
-                f"{run} has no metrics.json: its run has not finished. Go on with: chronospike train --resume -o {run}"
+                f"{run} has no metrics.json: its run has not finished. Resume with: chronospike train --resume -o {run}"
             )
+        refuse_several(run)
         raise InputError(
             f"{run} is not a run folder: it has no metrics.json. Make one with: chronospike train -o {run}"
         )

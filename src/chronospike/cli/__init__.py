@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -11,6 +13,7 @@ import typer
 from chronospike._version import __version__
 from chronospike.cli import bench, data, demo, doctor, features, settings, train, use
 from chronospike.cli.common import command_errors, report_error
+from chronospike.cli.options import usage_message
 from chronospike.errors import ChronoSpikeError
 
 app = typer.Typer(
@@ -19,6 +22,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    # Every command below inherits it.
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(data.app, name="data")
 app.add_typer(features.app, name="features")
@@ -48,12 +53,17 @@ def root(
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, 1 for a failure, 2 for bad input, 130 when interrupted."""
     try:
-        result = app(args=None if arguments is None else list(arguments), standalone_mode=False)
+        arguments = sys.argv[1:] if arguments is None else list(arguments)
+        result = app(args=arguments, prog_name="chronospike", standalone_mode=False)
     except ChronoSpikeError as error:
         report_error(str(error))
         return error.exit_code
     except command_errors() as error:
-        report_error(error.format_message())
+        # `chronospike data` alone asks what there is, as `chronospike` alone does.
+        if type(error).__name__ == "NoArgsIsHelpError":
+            typer.echo(error.format_message())
+            return 0
+        report_error(usage_message(error))
         return 2
     except (KeyboardInterrupt, typer.Abort):
         report_error("interrupted")
@@ -67,4 +77,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def main() -> None:
+    signal.signal(signal.SIGTERM, _interrupt)
     sys.exit(run())
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """A polite request to end (of a scheduler, of `kill`) is an interrupt: what was done is kept."""
+    raise KeyboardInterrupt

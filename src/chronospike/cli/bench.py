@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chronospike.cli.common import human_bytes, human_count, print_json, print_table, say
+from chronospike.cli.options import PRESET_METAVAR, PRESETS, AsJson, Assignments, Device
 from chronospike.errors import InputError, nearest
 
 if TYPE_CHECKING:
@@ -18,19 +19,25 @@ _MERGE = {"dblp": 1, "tmall": 10, "patent": 2}
 
 
 def bench(
-    like: Annotated[str, typer.Option(help="dblp, tmall, patent, or a graph folder.")] = "dblp",
-    preset: Annotated[str, typer.Option(help="A preset by name or a YAML file.")] = "paper",
-    assignments: Annotated[list[str] | None, typer.Option("--set", help="key=value, as often as needed.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    like: Annotated[
+        str, typer.Option(metavar="|".join([*_MERGE, "FOLDER"]), help="A synthetic graph of that size, or a folder.")
+    ] = "dblp",
+    preset: Annotated[str, typer.Option(metavar=PRESET_METAVAR, help=f"{PRESETS} or a file.")] = "paper",
+    assignments: Assignments = None,
+    device: Device = "auto",
     epochs: Annotated[int, typer.Option(min=1, help="Epochs timed; the median counts.")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="Of the graph, the features and the training.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Seconds per epoch and per inference pass, memory, and every stage beside its floor on this machine."""
+    """Measure training and inference on this machine.
+
+    Seconds per epoch and per inference pass, memory, and every stage beside the least time it could take here.
+    """
     from chronospike.config import make_settings, parse_assignments, read_preset
 
     values = {**read_preset(preset), "seed": seed, **parse_assignments(assignments or [])}
     settings = make_settings(values)
+    _check_like(like)
     from chronospike.bench.measure import bench as measure
     from chronospike.training.device import choose_device, keep_freed_memory
 
@@ -47,15 +54,18 @@ def bench(
     _report(found)
 
 
+def _check_like(like: str) -> None:
+    if like not in _MERGE and not Path(like).is_dir():
+        raise InputError(
+            f"--like {like}: not a graph folder and not one of {', '.join(_MERGE)}.{nearest(like, _MERGE)}"
+        )
+
+
 def _graph(like: str, seed: int) -> DynamicGraph:
     if like in _MERGE:
         from chronospike.data.lookalike import like as lookalike
 
         return lookalike(like, seed=seed, merge=_MERGE[like])
-    if not Path(like).is_dir():
-        raise InputError(
-            f"--like {like}: not a graph folder and not one of {', '.join(_MERGE)}.{nearest(like, _MERGE)}"
-        )
     from chronospike.data.storage import open_graph
 
     return open_graph(Path(like), features="none")

@@ -11,6 +11,23 @@ from typing import Any, Protocol
 
 import typer
 
+from chronospike.errors import ChronoSpikeError
+
+
+class Interrupted(ChronoSpikeError):
+    """The user stopped a command that can be resumed; the message says how."""
+
+    exit_code = 130
+
+
+@contextmanager
+def resumable(advice: str) -> Iterator[None]:
+    """Answer an interrupt with how to resume what is done in the block."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted. {advice}") from None
+
 
 def command_errors() -> type[Any]:
     """The base class of typer's own usage errors (typer has carried its own copy of click since 0.2x)."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import platform
 import sys
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from chronospike._version import __version__
 from chronospike.cli.common import human_bytes, print_json, print_table, say
+from chronospike.cli.options import AsJson
 
 _NEEDED = ("torch", "numpy", "scipy", "scikit-learn", "numba", "pyarrow", "pydantic", "PyYAML", "safetensors")
 # Optional packages: what for, and how to get them.
@@ -23,8 +22,8 @@ _EXTRAS = {
 }
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False) -> None:
-    """Versions, devices, and what is missing."""
+def doctor(as_json: AsJson = False) -> None:
+    """Show versions, devices, and what is missing."""
     found = examine()
     if as_json:
         print_json(found)

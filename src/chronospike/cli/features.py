@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from chronospike.cli.common import human_bytes, print_json, print_table, progress, say
+from chronospike.cli.common import human_bytes, print_json, print_table, progress, resumable, say
+from chronospike.cli.options import AsJson, Device
 from chronospike.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,13 +19,15 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Make node features for every step.", no_args_is_help=True, rich_markup_mode=None)
 
 Folder = Annotated[Path, typer.Argument(help="A graph folder.")]
-Name = Annotated[str | None, typer.Option(help="Name of the feature set. Default: the method's name.")]
+Name = Annotated[str | None, typer.Option(metavar="NAME", help="Name of the feature set. Default: the method's name.")]
 Dimension = Annotated[int, typer.Option(help="Length of a feature vector.")]
-Precision = Annotated[str, typer.Option(help="single or half (half the disk space).")]
+Precision = Annotated[Literal["single", "half"], typer.Option(help="half takes half the disk space.")]
 Seed = Annotated[int, typer.Option(help="Of every random draw.")]
 Threads = Annotated[int | None, typer.Option(help="CPU threads. Default: all.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Make the set again from the start.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+# What `--features` means by itself; `+` joins two names there.
+_RESERVED = ("own", "none", "auto")
 
 
 @app.command("deepwalk")
@@ -39,18 +42,20 @@ def deepwalk(
     epochs: Annotated[int, typer.Option(help="Passes, each over new walks.")] = 1,
     learning_rate: Annotated[float, typer.Option(help="At the first walk; falls to nearly zero.")] = 0.025,
     warm_start: Annotated[bool, typer.Option("--warm-start", help="Begin each step from the one before.")] = False,
-    unseen: Annotated[str, typer.Option(help="Rows of nodes without an edge yet: noise or zero.")] = "noise",
+    unseen: Annotated[Literal["noise", "zero"], typer.Option(help="Rows of nodes without an edge yet.")] = "noise",
     precision: Precision = "single",
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     threads: Threads = None,
     seed: Seed = 0,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Random walks and skip-gram on each cumulative snapshot. An interrupted run goes on where it stopped.
+    """Random walks and skip-gram on each cumulative snapshot.
 
-    One thread gives the same bits each time; several differ in the last digits.
+    The same command resumes what was interrupted. One thread gives the same bits each time; several differ in the last
+    digits.
     """
+    _check_name(name)
     from chronospike.features.deepwalk import DeepWalk
 
     options = DeepWalk(
@@ -62,7 +67,7 @@ def deepwalk(
         epochs=epochs,
         learning_rate=learning_rate,
         warm_start=warm_start,
-        unseen=unseen,  # type: ignore[arg-type]  # checked by DeepWalk itself
+        unseen=unseen,
         threads=threads,
         seed=seed,
     )
@@ -84,7 +89,11 @@ def fastrp(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """A random projection smoothed over neighbourhoods: quick, for very large graphs and first looks."""
+    """A random projection smoothed over neighbourhoods.
+
+    Quick: for very large graphs and first looks. The same command resumes what was interrupted.
+    """
+    _check_name(name)
     from chronospike.features.fastrp import FastRP
 
     if not 1 <= first_hop <= last_hop:
@@ -114,7 +123,12 @@ def list_(folder: Folder, as_json: AsJson = False) -> None:
 
 
 def make_features(
-    folder: Path, name: str, options: DeepWalk | FastRP, precision: str, device: str, overwrite: bool = False
+    folder: Path,
+    name: str,
+    options: DeepWalk | FastRP,
+    precision: Literal["single", "half"],
+    device: str,
+    overwrite: bool = False,
 ) -> FeatureSet:
     """Make and store a feature set, with a bar over the tokens or the steps."""
     import numpy as np
@@ -124,11 +138,12 @@ def make_features(
     from chronospike.features.deepwalk import DeepWalk, write_deepwalk
     from chronospike.features.fastrp import write_fastrp
 
-    if precision not in ("single", "half"):
-        raise InputError(f"precision '{precision}' is neither single nor half")
     dtype = np.float16 if precision == "half" else np.float32
     graph = open_graph(folder, features="none")
     key = graph_key(folder)
+    advice = "The steps that are done are kept: the same command resumes after them"
+    if overwrite:
+        advice = "Nothing was replaced; the same command starts again"
     if isinstance(options, DeepWalk):
         from chronospike.training.device import choose_device
 
@@ -137,20 +152,27 @@ def make_features(
         seen = (np.asarray(graph.history.step_offsets[:, 1:]) > 0).sum(axis=0)
         tokens = seen * options.walks * options.epochs * options.length
         before = np.concatenate([[0], np.cumsum(tokens)])
-        with progress("tokens") as show:
+        with resumable(advice), progress("tokens") as show:
 
             def on_tokens(step: int, done: int, total: int) -> None:
                 show(f"step {step + 1}/{graph.num_steps}", int(before[step]) + done, int(before[-1]))
 
             write_deepwalk(folder, name, graph, options, key, dtype, place, None, on_tokens, overwrite)
     else:
-        with progress("steps") as show:
+        with resumable(advice), progress("steps") as show:
 
             def on_step(step: int, seconds: float) -> None:
                 show(f"step {step + 1}/{graph.num_steps}", step + 1, graph.num_steps)
 
             write_fastrp(folder, name, graph, options, key, dtype, on_step, overwrite)
     return next(one for one in list_features(folder) if one.name == name and one.complete)
+
+
+def _check_name(name: str | None) -> None:
+    if name in _RESERVED or "+" in (name or ""):
+        raise InputError(
+            f"a feature set cannot be named '{name}': {', '.join(_RESERVED)} and + have meanings of their own"
+        )
 
 
 def _report(folder: Path, made: FeatureSet, seed: int, as_json: bool) -> None:

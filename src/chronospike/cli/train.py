@@ -4,33 +4,48 @@ from __future__ import annotations
 
 import shlex
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chronospike.cli.common import print_json, print_table, progress, say
+from chronospike.cli.common import print_json, print_table, progress, resumable, say
+from chronospike.cli.options import PRESET_METAVAR, PRESETS, AsJson, Assignments, Device
 from chronospike.errors import InputError
 
 if TYPE_CHECKING:
+    import torch
+
+    from chronospike.cli.seeds import Plan
     from chronospike.config import Settings
+    from chronospike.data.graph import DynamicGraph
     from chronospike.training.loop import EpochReport, Watcher
     from chronospike.training.run import RunFolder
     from chronospike.training.tensorboard import TensorBoard
 
 Run = Annotated[Path | None, typer.Option("-o", "--output", help="The run folder; not needed with --dry-run.")]
-Assignments = Annotated[list[str] | None, typer.Option("--set", help="key=value, as often as needed.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+Preset = Annotated[
+    str | None,
+    typer.Option(metavar=PRESET_METAVAR, help=f"{PRESETS} or a file. Default: the dataset's own, else default."),
+]
 
 
 def train(
     graph: Annotated[str | None, typer.Argument(help="A graph folder or a dataset's name.")] = None,
     output: Run = None,
-    preset: Annotated[str | None, typer.Option(help="A preset by name or a YAML file. Default: the dataset's.")] = None,
+    preset: Preset = None,
     assignments: Assignments = None,
+    epochs: Annotated[int | None, typer.Option(help="Short for --set epochs=N.")] = None,
+    features: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Short for --set features=NAME: own, deepwalk, own+fastrp …")
+    ] = None,
     ratio: Annotated[float | None, typer.Option(help="Share of labelled nodes that is not test.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Train this many seeds, a run folder each, and give mean and deviation.")
+    ] = None,
+    device: Device = "auto",
     root: Annotated[Path | None, typer.Option(help="Folder with the benchmark's files.")] = None,
     split: Annotated[
         Path | None, typer.Option(help="Your own split: a file with a node and train, validation or test in each row.")
@@ -38,43 +53,76 @@ def train(
     smooth: Annotated[
         bool, typer.Option("--smooth", help="Also spread the training labels (said in the output).")
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume an interrupted run, or train a finished one for more --epochs.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is there.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and what it needs.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write curves for TensorBoard.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train ChronoSpike on a graph and write scores, predictions and a report into a run folder."""
-    from chronospike.files import check_target
-    from chronospike.training.run import CONFIG, RunFolder
+    """Train on a graph; write scores, predictions and a report.
 
-    run = None if output is None else RunFolder(output)
-    if run is None and (resume or not dry_run):
+    Everything goes into a run folder, from which 'evaluate', 'predict', 'embed' and 'report' work.
+    """
+    if output is None and (resume or not dry_run):
         raise InputError("which run folder? Give it with -o, for example: chronospike train pubmed -o runs/first")
     if resume and split is not None:
         raise InputError("--resume keeps the split of the run; --split belongs to a new one")
     if resume and overwrite:
-        raise InputError("--resume goes on with a run and --overwrite replaces it: choose one")
-    if run is not None and not resume and not dry_run:
-        check_target(run.path, overwrite=overwrite, marker=CONFIG)
-    settings, facts = _settings(run if resume else None, graph, preset, assignments, ratio, seed)
-    if run is None or dry_run:
+        raise InputError("--resume continues a run and --overwrite replaces it: choose one")
+    given = _given(assignments, epochs=epochs, features=features, ratio=ratio, seed=seed)
+    # A dry run needs no folder, and looks at none.
+    target = output if output is not None else Path("run")
+    plan = _resumed(target, graph, preset, given, seeds) if resume else _new(target, graph, preset, given, seeds or 1)
+    if dry_run:
         from chronospike.cli.estimate import report_estimate
 
-        report_estimate(facts["graph"], root, settings, device, as_json)
+        report_estimate(plan.facts["graph"], root, plan.runs[0][1], device, as_json)
+        if plan.is_several and not as_json:
+            say(f"so for each of {len(plan.runs)} seeds, one after another")
         return
+    if not resume:
+        from chronospike.cli.seeds import check_output
 
+        check_output(plan, overwrite)
+    advice = _advice(plan.output, given if resume else {}, device, smooth, tensorboard)
+    with resumable(advice) if resume else nullcontext():
+        _carry_out(plan, advice, root, split, device, smooth, overwrite, tensorboard, as_json)
+
+
+def _carry_out(
+    plan: Plan,
+    advice: str,
+    root: Path | None,
+    split: Path | None,
+    device: str,
+    smooth: bool,
+    overwrite: bool,
+    tensorboard: bool,
+    as_json: bool,
+) -> None:
+    """Make ready what the runs share, train those that are not finished, and say what came out."""
     from chronospike.cli.graphs import graph_folder
+    from chronospike.cli.seeds import begin, print_seeds, write_seeds
     from chronospike.data.reading.splits import read_split
     from chronospike.data.storage import data_key, graph_key, open_graph
     from chronospike.features.recipes import feature_methods
     from chronospike.training.device import choose_device, keep_freed_memory
-    from chronospike.training.execute import execute
+    from chronospike.training.execute import is_finished
     from chronospike.training.problem import split_for
-    from chronospike.training.tensorboard import TensorBoard, require_tensorboard
+    from chronospike.training.tensorboard import require_tensorboard
 
+    run, settings = plan.runs[0]
+    facts, resume = plan.facts, plan.resume
     if tensorboard:
         require_tensorboard()
+    done = {one.path for one, wanted in plan.runs if resume and is_finished(one, wanted, smooth)}
+    for path in done:
+        _bring_report_up_to_date(path)
+    if len(done) == len(plan.runs):
+        _say_finished(plan, as_json)
+        return
     place = choose_device(device)
     keep_freed_memory()
     folder = Path(facts["folder"]) if resume else graph_folder(facts["graph"], root, quiet=as_json)
@@ -90,60 +138,151 @@ def train(
         facts |= {"folder": str(folder.absolute()), "name": folder.name, "features": features}
         facts |= {"feature_methods": feature_methods(folder, features)}
         facts |= {"data": data_key(folder), "edges": graph_key(folder)}
-        run.begin(settings, facts, data, divided, overwrite)
-    board = TensorBoard(run.path / "tensorboard") if tensorboard else None
-    if not as_json:
-        say(f"seed {settings.seed}, {data.num_nodes:,} nodes, {data.num_steps} steps, {features} features, {place}")
-    try:
-        with progress("batches") as show:
-            metrics = execute(
-                data,
-                run,
-                place,
-                resume=resume,
-                smooth=smooth,
-                watcher=_watcher(settings, show, board, quiet=as_json),
-                on_nodes=lambda done, total: show("scoring", done, total, "nodes"),
-                on_note=None if as_json else say,
-            )
-    except KeyboardInterrupt:
-        typer.echo(f"stopped. Go on with: chronospike train --resume -o {run.path}", err=True)
-        raise
+        begin(plan, data, divided, overwrite)
+    with resumable(advice):
+        metrics: dict[int, dict[str, Any]] = {}
+        for one, wanted in plan.runs:
+            if one.path in done:
+                metrics[wanted.seed] = one.metrics()
+                continue
+            metrics[wanted.seed] = _train_one(data, one, wanted, place, features, resume, smooth, tensorboard, as_json)
+            if plan.is_several:
+                write_seeds(plan, metrics)
+                if not as_json:
+                    test = metrics[wanted.seed]["test"]
+                    found = f"Macro-F1 {100 * test['macro_f1']:.2f}, Micro-F1 {100 * test['micro_f1']:.2f}"
+                    say(f"seed {wanted.seed}: test {found}")
+        if plan.is_several:
+            content = write_seeds(plan, metrics)
+            print_json(content) if as_json else print_seeds(content)
+            written = f"seeds.json and {len(plan.runs)} run folders"
+        else:
+            print_json(metrics[settings.seed]) if as_json else print_scores(metrics[settings.seed])
+            written = "metrics.json, predictions.csv, report.html"
+        if not as_json:
+            say(f"wrote {plan.output}: {written}")
+
+
+def _train_one(
+    data: DynamicGraph,
+    run: RunFolder,
+    settings: Settings,
+    place: torch.device,
+    features: str,
+    resume: bool,
+    smooth: bool,
+    tensorboard: bool,
+    quiet: bool,
+) -> dict[str, Any]:
+    """Train or resume one run, write its report and return its metrics."""
     from chronospike.analysis.report import write_report
+    from chronospike.training.checkpoint import read_state
+    from chronospike.training.execute import execute
+    from chronospike.training.tensorboard import TensorBoard
 
-    report = write_report(run.path)
+    board = TensorBoard(run.path / "tensorboard") if tensorboard else None
+    if not quiet:
+        say(f"seed {settings.seed}, {data.num_nodes:,} nodes, {data.num_steps} steps, {features} features, {place}")
+        if settings.schedule == "cosine" and settings.epochs > run.settings().epochs:
+            say(f"the learning rate follows the cosine schedule of {settings.epochs} epochs from here on")
+    best = read_state(run.checkpoint).best_score if resume and run.checkpoint.is_file() else 0.0
+    with progress("batches") as show:
+        metrics = execute(
+            data,
+            run,
+            place,
+            resume=resume,
+            settings=settings,
+            smooth=smooth,
+            watcher=_watcher(settings, show, board, quiet, max(0.0, best)),
+            on_nodes=lambda done, total: show("scoring", done, total, "nodes"),
+            on_note=None if quiet else say,
+        )
+    write_report(run.path)
+    return metrics
+
+
+def _bring_report_up_to_date(path: Path) -> None:
+    """Write the report of a run that was stopped between its scores and its report."""
+    from chronospike.analysis.report import write_report
+    from chronospike.training.run import METRICS
+
+    report = path / "report.html"
+    if not report.is_file() or report.stat().st_mtime_ns < (path / METRICS).stat().st_mtime_ns:
+        write_report(path)
+
+
+def _say_finished(plan: Plan, as_json: bool) -> None:
+    """The scores of runs that have nothing left to do, and how to train them for longer."""
+    from chronospike.cli.seeds import print_seeds, write_seeds
+
+    metrics = {settings.seed: run.metrics() for run, settings in plan.runs}
+    settings = plan.runs[0][1]
+    result = write_seeds(plan, metrics) if plan.is_several else metrics[settings.seed]
     if as_json:
-        print_json(metrics)
+        print_json(result)
         return
-    print_scores(metrics)
-    say(f"wrote {run.path}: metrics.json, predictions.csv, {report.name}")
+    print_seeds(result) if plan.is_several else print_scores(result)
+    more = shlex.join(
+        ["chronospike", "train", "--resume", "-o", str(plan.output), "--epochs", str(2 * settings.epochs)]
+    )
+    say(f"{plan.output} is finished. To train for longer: {more}")
 
 
-def _settings(
-    earlier: RunFolder | None,
-    graph: str | None,
-    preset: str | None,
-    assignments: list[str] | None,
-    ratio: float | None,
-    seed: int | None,
-) -> tuple[Settings, dict[str, Any]]:
-    """The settings of the run, those of an `earlier` one if it goes on, and what else is worth keeping about it."""
-    from chronospike.config import make_settings, parse_assignments, preset_names, read_preset
+def _advice(output: Path, given: dict[str, Any], device: str, smooth: bool, tensorboard: bool) -> str:
+    """How to resume a run that was interrupted: what its folder does not keep, or not yet, has to be said again."""
+    from chronospike.training.run import MAY_CHANGE
 
-    given: dict[str, Any] = parse_assignments(assignments or [])
-    given |= {name: value for name, value in (("ratio", ratio), ("seed", seed)) if value is not None}
-    if earlier is not None:
-        settings, facts = earlier.settings(), earlier.facts()
-        wanted = settings.change(**{**(read_preset(preset) if preset else {}), **given})
-        earlier.require_same(wanted)
-        if graph is not None and graph != facts["graph"] and Path(graph).absolute() != Path(facts["folder"]):
-            raise InputError(f"{earlier.path} was started on '{facts['graph']}', not on '{graph}'")
-        return settings, facts
+    again = ["chronospike", "train", "--resume", "-o", str(output)]
+    again += [part for name in MAY_CHANGE if name in given for part in ("--set", f"{name}={given[name]}")]
+    again += ["--device", device] if device != "auto" else []
+    again += ["--smooth"] if smooth else []
+    again += ["--tensorboard"] if tensorboard else []
+    return f"Resume with: {shlex.join(again)}"
+
+
+def _given(assignments: list[str] | None, **options: Any) -> dict[str, Any]:
+    """Settings of the command line: `--set`, and the options that are short for it."""
+    from chronospike.config import parse_assignments
+
+    given = parse_assignments(assignments or [])
+    for name, value in options.items():
+        if value is not None and given.setdefault(name, value) != value:
+            raise InputError(f"--{name} {value} and --set {name}={given[name]} contradict each other: give one of them")
+    return given
+
+
+def _new(output: Path, graph: str | None, preset: str | None, given: dict[str, Any], seeds: int) -> Plan:
+    """New runs, with the settings of the preset and those given."""
+    from chronospike.config import make_settings, preset_names, read_preset
+
     if graph is None:
         raise InputError("which graph? Give a folder or a dataset's name, for example: chronospike train pubmed -o RUN")
     name = preset or (graph if graph in preset_names() else "default")
     settings = make_settings({**read_preset(name), **given})
-    return settings, {"graph": graph, "preset": name, "command": shlex.join(["chronospike", *sys.argv[1:]])}
+    from chronospike.cli.seeds import new_plan
+
+    facts = {"graph": graph, "preset": name, "command": shlex.join(["chronospike", *sys.argv[1:]])}
+    return new_plan(output, settings, seeds, facts)
+
+
+def _resumed(output: Path, graph: str | None, preset: str | None, given: dict[str, Any], seeds: int | None) -> Plan:
+    """The runs that are there, with their own settings, but for what may change (see `RunFolder.require_same`)."""
+    from chronospike.cli.seeds import Plan, earlier_runs
+    from chronospike.config import read_preset
+
+    changes = {**(read_preset(preset) if preset else {}), **given}
+    runs = []
+    for number, run in enumerate(earlier_runs(output, seeds)):
+        first = changes.get("seed")
+        seed = {"seed": first + number} if isinstance(first, int) else {}
+        wanted = run.settings().change(**{**changes, **seed})
+        run.require_same(wanted)
+        runs.append((run, wanted))
+    facts = runs[0][0].facts()
+    if graph is not None and graph != facts["graph"] and Path(graph).absolute() != Path(facts["folder"]):
+        raise InputError(f"{output} was started on '{facts['graph']}', not on '{graph}'")
+    return Plan(output, runs, facts, resume=True)
 
 
 def prepare_features(
@@ -161,14 +300,15 @@ def prepare_features(
     return ensure_features(folder, settings, make, parts)
 
 
-def _watcher(settings: Settings, show: Any, board: TensorBoard | None, quiet: bool) -> Watcher:
+def _watcher(settings: Settings, show: Any, board: TensorBoard | None, quiet: bool, best_score: float) -> Watcher:
     from chronospike.training.loop import Watcher
 
-    best = [0.0]
+    best = [best_score]
 
     def on_batch(epoch: int, batch: int, batches: int, loss: float) -> None:
         done, total = epoch * batches + batch, settings.epochs * batches
-        show(f"epoch {epoch + 1}/{settings.epochs}  loss {loss:.3f}  best {best[0]:.3f}", done, total)
+        found = f"best validation Macro-F1 {100 * best[0]:.1f}"
+        show(f"epoch {epoch + 1}/{settings.epochs}  loss {loss:.3f}  {found}", done, total)
 
     def on_epoch(report: EpochReport) -> None:
         best[0] = max(best[0], report.validation_macro_f1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chronospike.cli.common import print_json, progress, say
+from chronospike.cli.options import AsJson, Device
 from chronospike.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,10 +24,8 @@ Run = Annotated[Path, typer.Argument(help="A run folder.")]
 Graph = Annotated[Path | None, typer.Option(help="Another graph folder. Default: the run's own.")]
 Nodes = Annotated[Path | None, typer.Option(help="A file with a node per line. Default: all nodes.")]
 AsOf = Annotated[str | None, typer.Option(help="A step or a time: see only what was there by then.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Smooth = Annotated[bool, typer.Option("--smooth", help="Also spread the training labels over the edges.")]
 Force = Annotated[bool, typer.Option("--force", help="Go ahead though the features mean something else there.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 def evaluate(
@@ -41,7 +40,7 @@ def evaluate(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier evaluation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Score a trained run again.
+    """Score a run again, on its own graph or another.
 
     On the graph it was trained on, the run's own metrics, predictions and report are rewritten. On another one
     (--graph, or its own imported again) scores are only printed, or written to the folder -o.
@@ -100,7 +99,10 @@ def predict(
     force: Force = False,
     device: Device = "auto",
 ) -> None:
-    """Write the class and the probability of each class for nodes of the graph, by your own node ids."""
+    """Write the class of nodes, and the probability of each class.
+
+    Nodes are named by your own ids.
+    """
     import numpy as np
 
     from chronospike.training.run import write_predictions
@@ -128,7 +130,10 @@ def embed(
     force: Force = False,
     device: Device = "auto",
 ) -> None:
-    """Write the embedding z of nodes, as .npy (rows in the order asked for) or .parquet (with node ids)."""
+    """Write the embeddings of nodes as .npy or .parquet.
+
+    Rows of .npy are in the order asked for; .parquet has a column with your node ids.
+    """
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -156,7 +161,7 @@ def embed(
 
 
 def report(run: Run) -> None:
-    """Write the run's report.html anew."""
+    """Write the run's report.html again."""
     from chronospike.analysis.report import write_report
 
     say(f"wrote {write_report(run)}")

@@ -164,6 +164,8 @@ def list_features(folder: Path) -> list[FeatureSet]:
 def _set_folder(folder: Path, name: str) -> Path:
     if not name or name != Path(name).name or name.startswith(".") or name.endswith(".partial"):
         raise InputError(f"'{name}' cannot be the name of a feature set. Use letters, digits, - and _")
+    if name in ("own", "none", "auto") or "+" in name:
+        raise InputError(f"a feature set cannot be named '{name}': own, none, auto and + have meanings of their own")
     return Path(folder) / "features" / name
 
 

@@ -1,4 +1,4 @@
-"""Everything a stopped run needs to go on exactly: one safetensors file, replaced by a rename.
+"""Everything a stopped run needs to resume exactly: one safetensors file, replaced by a rename.
 
 Tensors: `model.*` (current weights), `best.*` (those of the best epoch), `mean.*` (their running mean, if it is
 kept), `optimiser.*` (AdamW's moments).
@@ -62,6 +62,17 @@ def load_checkpoint(trainer: Trainer, path: Path) -> None:
         trainer.state = _state(json.loads(metadata["state"]))
     except (RuntimeError, KeyError, TypeError, ValueError) as error:
         raise StorageError(f"{path} does not fit this run: {' '.join(str(error).split())[:200]}") from error
+
+
+def read_state(path: Path) -> State:
+    """Where training stood when the checkpoint was written."""
+    _, metadata = _checked(path)
+    try:
+        return _state(json.loads(metadata["state"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise StorageError(
+            f"{path} is not a checkpoint this chronospike can read. Start again with --overwrite"
+        ) from error
 
 
 def best_weights(path: Path) -> dict[str, Tensor]:

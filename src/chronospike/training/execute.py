@@ -12,10 +12,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from chronospike.config import Settings
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import ChronoSpikeError, InputError, StorageError
 from chronospike.files import write_json
-from chronospike.training.checkpoint import best_weights, load_checkpoint, save_checkpoint, seconds_per_epoch
+from chronospike.training.checkpoint import (
+    best_weights,
+    load_checkpoint,
+    read_state,
+    save_checkpoint,
+    seconds_per_epoch,
+)
 from chronospike.training.evaluation import (
     as_dict,
     confidently_wrong,
@@ -45,16 +52,19 @@ def execute(
     device: torch.device,
     *,
     resume: bool = False,
+    settings: Settings | None = None,
     smooth: bool = False,
     watcher: Watcher | None = None,
     on_nodes: Progress | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """Train the run that `run.begin` started (or go on with it) and return what `metrics.json` says.
+    """Train the run that `run.begin` started (or resume it) and return what `metrics.json` says.
 
-    `on_note` is told, in a line, of what a user might not expect.
+    Args:
+        settings: of a resumed run that is to train for longer; the results it had stay until there are new ones.
+        on_note: told, in a line, of what a user might not expect.
     """
-    settings = run.settings()
+    settings = settings or run.settings()
     graph, split = run.known_labels(graph)
     problem = make_problem(graph, settings, device, split, encoder=run.encoder())
     run.save_encoder(problem.inputs.encoder)
@@ -74,6 +84,35 @@ def execute(
     return evaluate(fitted, run, state, smooth=smooth, on_nodes=on_nodes, name=run.facts().get("name"), output=run.path)
 
 
+def is_finished(run: RunFolder, settings: Settings, smooth: bool = False) -> bool:
+    """Whether a run trained with these settings, perhaps for longer than before, would do nothing that is not done."""
+    if not (run.weights.is_file() and (run.path / METRICS).is_file()):
+        return False
+    before, metrics = run.settings(), run.metrics()
+    if smooth and not metrics.get("smoothed"):
+        return False
+    if not run.checkpoint.is_file():
+        if settings == before:
+            return True
+        raise StorageError(f"{run.path} cannot be trained for longer: its folder checkpoint/ is gone. Start a new run")
+    state = read_state(run.checkpoint)
+    state.extend(before, settings)
+    return state.finished(settings) and state.epoch == metrics.get("epochs")
+
+
+def _extend(trainer: Trainer, run: RunFolder) -> None:
+    """Take down that a resumed run trains for longer than it was begun for, unless it is at its end all the same."""
+    before = run.settings()
+    trainer.state.extend(before, trainer.settings)
+    if trainer.settings == before or trainer.finished:
+        return
+    if run.checkpoint.is_file():
+        save_checkpoint(trainer, run.checkpoint)
+    # The second fit has another length, and perhaps another schedule.
+    run.refit_checkpoint.unlink(missing_ok=True)
+    run.extend(trainer.settings)
+
+
 def _train(trainer: Trainer, run: RunFolder, resume: bool, watcher: Watcher | None) -> None:
     """Train to the end, with checkpoints; the first fit's epochs are written down too."""
     settings = trainer.settings
@@ -81,6 +120,8 @@ def _train(trainer: Trainer, run: RunFolder, resume: bool, watcher: Watcher | No
     checkpoint = run.checkpoint if is_first else run.refit_checkpoint
     if resume and checkpoint.is_file():
         load_checkpoint(trainer, checkpoint)
+    if resume and is_first:
+        _extend(trainer, run)
     if is_first:
         run.write_epochs(trainer.state.history)
     elif watcher is not None:
@@ -171,7 +212,7 @@ def load_run(graph: DynamicGraph, run: RunFolder, device: torch.device) -> Fitte
     """
     settings = run.settings()
     if not run.weights.is_file():
-        raise StorageError(f"{run.path} is not finished. Resume it with: chronospike train --resume -o {run.path}")
+        raise StorageError(f"{run.path} is not finished. Resume with: chronospike train --resume -o {run.path}")
     tensors, metadata = load_weights(run.weights)
     model = rebuild(tensors, metadata, run.weights)
     graph, split = run.known_labels(graph)

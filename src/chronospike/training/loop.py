@@ -65,6 +65,11 @@ class State:
     def finished(self, settings: Settings) -> bool:
         return self.epoch >= settings.epochs or self.waited >= settings.patience
 
+    def extend(self, before: Settings, after: Settings) -> None:
+        """Prepare for more epochs than there were to be: a run that had stopped early waits once more from here."""
+        if after.epochs > before.epochs and self.waited >= after.patience:
+            self.waited = 0
+
 
 @dataclass
 class Watcher:

@@ -6,7 +6,7 @@ run.json             the graph with fingerprints of its data and of its edges, t
 labels.parquet       the labels and the split it was trained with, by node id
 attributes.json      how the nodes' own attributes become inputs, by column name
 metrics.jsonl        a line per epoch
-checkpoint/          what an interrupted run goes on from
+checkpoint/          what an interrupted run resumes from
 model.safetensors    the weights of the best epoch
 metrics.json         scores, beside those of simple methods
 predictions.csv      node, class, probability of each class
@@ -15,27 +15,31 @@ predictions.csv      node, class, probability of each class
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.csv
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from chronospike.config import Settings, make_settings, read_settings, write_settings
-from chronospike.data.attributes import AttributeEncoder
-from chronospike.data.graph import DynamicGraph
-from chronospike.data.splits import Split
 from chronospike.errors import InputError, StorageError
 from chronospike.files import atomic_file, check_target, read_json, space_errors, write_json
-from chronospike.training.known_labels import KnownLabels
-from chronospike.training.loop import EpochReport
+from chronospike.training.seeds import refuse_several
+
+if TYPE_CHECKING:
+    # Only for types: the command line reads a run's settings before anything heavy is imported.
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from chronospike.data.attributes import AttributeEncoder
+    from chronospike.data.graph import DynamicGraph
+    from chronospike.data.splits import Split
+    from chronospike.training.loop import EpochReport
 
 CONFIG, RUN, EPOCHS, METRICS = "config.yaml", "run.json", "metrics.jsonl", "metrics.json"
 WEIGHTS, PREDICTIONS, LABELS, ATTRIBUTES = "model.safetensors", "predictions.csv", "labels.parquet", "attributes.json"
+# What may change when a run is resumed: how long it trains, and nothing that decides what is learned.
+MAY_CHANGE = ("epochs", "patience")
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class RunFolder:
     def settings(self) -> Settings:
         """What the run was asked to do."""
         if not (self.path / CONFIG).is_file():
+            refuse_several(self.path)
             what = "is not a run (it has no config.yaml)" if self.path.is_dir() else "does not exist"
             raise StorageError(f"{self.path} {what}. Make one with: chronospike train GRAPH -o {self.path}")
         return make_settings(read_settings(self.path / CONFIG))
@@ -71,11 +76,13 @@ class RunFolder:
     def metrics(self) -> dict[str, Any]:
         """The scores of a finished run."""
         if not (self.path / METRICS).is_file():
-            raise StorageError(f"{self.path} is not finished. Go on with: chronospike train --resume -o {self.path}")
+            raise StorageError(f"{self.path} is not finished. Resume with: chronospike train --resume -o {self.path}")
         return read_json(self.path / METRICS)
 
     def known_labels(self, graph: DynamicGraph) -> tuple[DynamicGraph, Split]:
         """`graph` with the labels and the split that the run was started with; new labelled nodes are test nodes."""
+        from chronospike.training.known_labels import KnownLabels
+
         facts = self.facts()
         classes = facts.get("classes")
         if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
@@ -86,6 +93,8 @@ class RunFolder:
 
     def encoder(self) -> AttributeEncoder | None:
         """Of the nodes' own attributes, if the run reads any."""
+        from chronospike.data.attributes import AttributeEncoder
+
         path = self.path / ATTRIBUTES
         return AttributeEncoder.from_json(read_json(path).get("columns"), str(path)) if path.is_file() else None
 
@@ -94,31 +103,76 @@ class RunFolder:
             write_json(self.path / ATTRIBUTES, {"columns": encoder.to_json()})
 
     def begin(
-        self, settings: Settings, facts: dict[str, Any], graph: DynamicGraph, split: Split, overwrite: bool
+        self,
+        settings: Settings,
+        facts: dict[str, Any],
+        graph: DynamicGraph,
+        split: Split,
+        overwrite: bool,
+        marker: str = CONFIG,
     ) -> None:
-        """Start a new run on the labels of `graph`; one that is there is refused unless `overwrite`."""
-        check_target(self.path, overwrite=overwrite, marker=CONFIG)
+        """Start a new run on the labels of `graph`.
+
+        One that is there, or whatever `marker` tells, is refused unless `overwrite`.
+        """
+        from chronospike.training.known_labels import KnownLabels
+
+        check_target(self.path, overwrite=overwrite, marker=marker)
+        self._remove_results()
+        self._write_settings(settings)
+        KnownLabels.of(graph, split).save(self.path / LABELS)
+        write_json(self.path / RUN, {**facts, "classes": list(graph.class_names), "split": split.facts})
+
+    def extend(self, settings: Settings) -> None:
+        """Keep the settings that a resumed run trains on with, and how it came to them."""
+        changed = [f"{name}={now}" for name, (_, now) in self._changes(settings).items()]
+        again = ["chronospike", "train", "--resume", "-o", str(self.path)]
+        again += [part for assignment in changed for part in ("--set", assignment)]
+        facts = self.facts()
+        self._write_settings(settings)
+        write_json(self.path / RUN, {**facts, "command": f"{facts.get('command', '')} && {shlex.join(again)}"})
+
+    def remove(self) -> None:
+        """Take the run away, but nothing that somebody else put into its folder."""
+        self._remove_results()
+        for name in (RUN, CONFIG):
+            (self.path / name).unlink(missing_ok=True)
+        for folder in (self.checkpoint.parent, self.path):
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+
+    def require_same(self, wanted: Settings) -> None:
+        """Refuse to resume with other settings, or fewer epochs; name what differs and touch nothing."""
+        found = self._changes(wanted)
+        changed = [f"{name} was {was!r}, now {now!r}" for name, (was, now) in found.items() if name not in MAY_CHANGE]
+        if changed:
+            raise InputError(
+                f"{self.path} was started with other settings: {'; '.join(changed)}. "
+                f"Resume without changing them (only {' and '.join(MAY_CHANGE)} may change), or start a new run"
+            )
+        was, now = found.get("epochs", (0, 0))
+        if now < was:
+            raise InputError(
+                f"{self.path} is a run of {was} epochs, which can become more but not {now}. Start a new run"
+            )
+
+    def _changes(self, wanted: Settings) -> dict[str, tuple[Any, Any]]:
+        """What differs from the run's settings: name, value there, value wanted."""
+        found, asked = self.settings().model_dump(), wanted.model_dump()
+        return {name: (found[name], asked[name]) for name in found if found[name] != asked[name]}
+
+    def _write_settings(self, settings: Settings) -> None:
+        with atomic_file(self.path / CONFIG) as partial:
+            partial.write_text(write_settings(settings), encoding="utf-8")
+
+    def _remove_results(self) -> None:
         for name in (EPOCHS, METRICS, PREDICTIONS, WEIGHTS, LABELS, ATTRIBUTES, "report.html"):
             (self.path / name).unlink(missing_ok=True)
         self.checkpoint.unlink(missing_ok=True)
         self.refit_checkpoint.unlink(missing_ok=True)
-        with atomic_file(self.path / CONFIG) as partial:
-            partial.write_text(write_settings(settings), encoding="utf-8")
-        KnownLabels.of(graph, split).save(self.path / LABELS)
-        write_json(self.path / RUN, {**facts, "classes": list(graph.class_names), "split": split.facts})
-
-    def require_same(self, wanted: Settings) -> None:
-        """Refuse to go on with other settings; name what differs and touch nothing."""
-        found, asked = self.settings().model_dump(), wanted.model_dump()
-        changed = [f"{name} was {found[name]!r}, now {asked[name]!r}" for name in found if found[name] != asked[name]]
-        if changed:
-            raise InputError(
-                f"{self.path} was started with other settings: {'; '.join(changed)}. "
-                "Resume without changing them, or start a new run"
-            )
 
     def write_epochs(self, reports: Iterable[EpochReport]) -> None:
-        """Write `metrics.jsonl` anew, all or nothing."""
+        """Write `metrics.jsonl` from the start, all or nothing."""
         with atomic_file(self.path / EPOCHS) as partial:
             partial.write_text("".join(json.dumps(asdict(report)) + "\n" for report in reports), encoding="utf-8")
 
@@ -140,6 +194,10 @@ def write_predictions(
 
     `seen [N]`, if given, says which nodes had an edge by the date of the prediction.
     """
+    import numpy as np
+    import pyarrow as pa
+    from pyarrow.csv import write_csv
+
     names = np.array(graph.class_names, dtype=object)
     columns: dict[str, Any] = {"node": graph.ids.take(nodes)}
     columns["class"] = pa.array(names[probabilities.argmax(axis=1)], type=pa.string())
@@ -156,4 +214,4 @@ def write_predictions(
     if seen is not None:
         columns["seen"] = pa.array(seen[nodes])
     with atomic_file(path) as partial:
-        pyarrow.csv.write_csv(pa.table(columns), partial)
+        write_csv(pa.table(columns), partial)

@@ -1,0 +1,48 @@
+"""Options that several commands take, and what is said about a wrong one."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import typer
+
+from chronospike.errors import InputError, nearest
+
+# The names of `config.preset_names`, written out so that help does not wait for the settings to be imported.
+PRESETS = "dblp, default, paper, patent, pubmed, tmall"
+PRESET_METAVAR = "NAME|FILE.yaml"
+
+_DEVICES = ("auto", "cpu", "cuda", "cuda:0")
+
+
+def check_device(name: str) -> str:
+    """Refuse what cannot be a device before anything heavy is imported; whether it is there is known later."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
+        raise InputError(f"device '{name}' is not known.{nearest(name, _DEVICES)} Use auto, cpu, cuda or cuda:N")
+    return name
+
+
+Device = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|cpu|cuda|cuda:N", help="Where to compute; auto is a GPU if there is one.", callback=check_device
+    ),
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting, as often as needed: see 'chronospike settings'."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+
+def usage_message(error: Any) -> str:
+    """What typer says about a wrong command line, with the nearest name where there is one."""
+    message = str(error.format_message()).replace("Value error, ", "")
+    if getattr(error, "possibilities", None):
+        return f"{error.message}.{nearest(error.option_name, error.possibilities)}"
+    wrong = re.search(r"'([^']*)' is not one of ('.*')", message)
+    if wrong is None:
+        return message
+    choices = re.findall(r"'([^']*)'", wrong[2])
+    return f"{message.rstrip('.')}.{nearest(wrong[1], choices)}"
