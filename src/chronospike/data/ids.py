@@ -72,6 +72,25 @@ class NodeIds:
         found = pc.index_in(array, value_set=self.values)
         return np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False), dtype=np.int64)
 
+    def keys(self) -> NDArray[np.int64]:
+        """`[N]` a number for each id that depends on nothing but the id, to key random draws with.
+
+        A whole number is its own key, also where it is held as text; other text has a 64-bit hash.
+        """
+        if not self.is_text:
+            return np.asarray(self.values.to_numpy())
+        # Numba takes a while to load, and most of what is done with ids does not need it.
+        from chronospike.data.text_hash import hash_texts
+
+        held = self.to_arrays()
+        keys = hash_texts(held["id_bytes"], held["id_offsets"])
+        whole = _text_to_int_or_null(self.values)
+        is_whole = whole.is_valid().to_numpy(zero_copy_only=False)
+        keys[is_whole] = whole.drop_null().to_numpy()
+        # As those of integers are: compiled kernels then see one kind of array.
+        keys.flags.writeable = False
+        return keys
+
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """As numpy arrays for storage: `ids`, or `id_bytes` and `id_offsets`."""
         if not self.is_text:
