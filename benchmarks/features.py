@@ -68,7 +68,7 @@ def ours(graph: DynamicGraph, walks: NDArray[np.int32], seed: int) -> tuple[floa
     noise = noise_table(expected_visits(cumulative_snapshot(graph, graph.num_steps - 1), OPTIONS.length))
     drop = (OPTIONS.learning_rate - OPTIONS.min_learning_rate) / len(walks)
     schedule = Schedule(OPTIONS.window, OPTIONS.negatives, derive_key(seed), OPTIONS.learning_rate, drop)
-    tables = initial_tables(graph.num_nodes, OPTIONS.dimension, seed)
+    tables = initial_tables(graph.node_keys, OPTIONS.dimension, seed)
     began = time.perf_counter()
     train_on_walks(tables, walks, noise, schedule, CPUS)
     return walks.size / (time.perf_counter() - began), tables[0]
@@ -91,7 +91,7 @@ def gensims(graph: DynamicGraph, walks: NDArray[np.int32], seed: int) -> tuple[f
         began = time.perf_counter()
         model.train(corpus_file=corpus, total_words=walks.size, total_examples=len(walks), epochs=1)
         rate = walks.size / (time.perf_counter() - began)
-    table = initial_tables(graph.num_nodes, OPTIONS.dimension, seed)[0]
+    table = initial_tables(graph.node_keys, OPTIONS.dimension, seed)[0]
     for word, index in model.wv.key_to_index.items():
         table[int(word)] = model.wv.vectors[index]
     return rate, table

@@ -60,3 +60,28 @@ def test_text_ids_survive_storage_letter_for_letter(names: list[str]) -> None:
 def test_a_sliced_array_is_stored_from_its_own_start() -> None:
     ids = NodeIds(pa.array(["x", "yy", "zzz"], type=pa.large_string()).slice(1))
     assert list(NodeIds.from_arrays(ids.to_arrays())) == ["yy", "zzz"]
+
+
+def test_integers_are_their_own_keys() -> None:
+    assert NodeIds.of([10, -7, 0]).keys().tolist() == [10, -7, 0]
+
+
+def test_an_integer_has_the_same_key_among_text() -> None:
+    assert NodeIds.of(["-7", "x", "999999999999999999"]).keys()[[0, 2]].tolist() == [-7, 999999999999999999]
+
+
+@pytest.mark.parametrize("odd", ["007", "+5", "1.0", "-0", " 5", "5\n"])
+def test_text_that_only_looks_like_an_integer_has_a_key_of_its_own(odd: str) -> None:
+    keys = NodeIds.of([odd, "5", "7", "0", "1", "a"]).keys().tolist()
+    assert len(set(keys)) == 6
+
+
+@given(st.lists(st.text(max_size=5).filter(str.isprintable), unique=True, min_size=2))
+def test_a_key_does_not_depend_on_the_other_ids(names: list[str]) -> None:
+    keys = NodeIds.of([*names, "none of them"]).keys()
+    assert NodeIds(pa.array(names[1:], type=pa.large_string())).keys().tolist() == keys[1:-1].tolist()
+
+
+def test_a_sliced_array_has_the_keys_of_its_own_ids() -> None:
+    values = pa.array(["x", "yy", "3"], type=pa.large_string())
+    assert NodeIds(values.slice(1)).keys().tolist() == NodeIds(values).keys()[1:].tolist()

@@ -40,7 +40,7 @@ class Case:
     past: list[Event]
     futures: tuple[list[Event], list[Event]]
     day: int
-    is_text: bool
+    ids: str
     steps: dict[str, Any]
     is_date: bool
     directed: bool
@@ -59,7 +59,9 @@ class Case:
         return graph if self.values["features"] == "fastrp" else with_attributes(graph, attributes)
 
     def name(self, node: int) -> str | int:
-        return f"n{node * 7919 % 101:03d}" if self.is_text else node * 7919 % 101
+        """Whole numbers, text, or numbers among which a name may turn up."""
+        number = node * 7919 % 101
+        return f"n{number:03d}" if self.ids == "text" or (self.ids == "mixed" and node > 15) else number
 
     def time(self, day: int) -> Any:
         return BEGIN + timedelta(days=day) if self.is_date else float(day)
@@ -101,7 +103,7 @@ def cases(draw: st.DrawFn) -> Case:
         past=ring + draw(events(0, day, 25)),
         futures=(draw(events(day + 1, 60, 15)), draw(events(day + 1, 60, 15))),
         day=day,
-        is_text=draw(st.booleans()),
+        ids=draw(st.sampled_from(["numbers", "text", "mixed"])),
         steps=draw(st.sampled_from(rules if is_date else numeric)),
         is_date=is_date,
         directed=draw(st.booleans()),

@@ -50,7 +50,7 @@ def test_neighbours_end_up_closer_than_strangers() -> None:
 
 def test_unseen_nodes_keep_their_initial_noise() -> None:
     table, _ = deepwalk_step(two_cliques(), 0, SMALL)
-    noise, _ = initial_tables(24, 8, SMALL.seed)
+    noise, _ = initial_tables(np.arange(24), 8, SMALL.seed)
     assert (table[12:] == noise[12:]).all()
     assert not np.allclose(table[:12], noise[:12])
 
@@ -65,7 +65,7 @@ def test_a_step_without_edges_is_left_at_its_start() -> None:
     times = np.arange(2)
     events = Events(np.array([2, 0]), np.array([2, 1]), times, NodeIds.range(3))
     graph = build_graph(events, Steps(times.astype(np.int32), times, times))
-    assert (deepwalk_step(graph, 0, SMALL)[0] == initial_tables(3, 8, 0)[0]).all()
+    assert (deepwalk_step(graph, 0, SMALL)[0] == initial_tables(np.arange(3), 8, 0)[0]).all()
 
 
 def test_warm_start_begins_at_the_previous_tables() -> None:
@@ -82,7 +82,7 @@ def test_warm_start_gives_new_nodes_fresh_noise() -> None:
     slow = DeepWalk(**{**vars(SMALL), "warm_start": True, "learning_rate": 1e-6, "min_learning_rate": 1e-6})
     previous = np.ones((24, 8), dtype=np.float32), np.ones((24, 8), dtype=np.float32)
     table, _ = deepwalk_step(graph, 1, slow, previous)
-    assert table[12:] == pytest.approx(initial_tables(24, 8, 0)[0][12:], abs=1e-3)
+    assert table[12:] == pytest.approx(initial_tables(np.arange(24), 8, 0)[0][12:], abs=1e-3)
 
 
 def test_progress_ends_at_the_total() -> None:

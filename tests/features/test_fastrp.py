@@ -7,7 +7,8 @@ import pytest
 
 from chronospike.errors import InputError
 from chronospike.features.fastrp import FastRP, fastrp_step, propagate, sparse_projection
-from chronospike.features.walks import cumulative_snapshot
+from chronospike.features.walks import cumulative_snapshot, derive_key
+from chronospike.rng import below, derive
 from tests.path_of_four import path_of_four
 from tests.six_nodes import six_nodes
 
@@ -41,10 +42,16 @@ def test_later_edges_do_not_count() -> None:
 
 
 def test_projection_is_very_sparse_with_unit_variance() -> None:
-    projection = sparse_projection(3000, 40, seed=1)
+    projection = sparse_projection(np.arange(3000), 40, seed=1)
     values, counts = np.unique(projection, return_counts=True)
     assert values == pytest.approx([-math.sqrt(3), 0, math.sqrt(3)])
     assert counts / counts.sum() == pytest.approx([1 / 6, 2 / 3, 1 / 6], abs=0.01)
+
+
+def test_a_row_of_the_projection_is_six_sided_dice_of_the_seed_and_the_id() -> None:
+    row = sparse_projection(np.array([4, -9]), 30, seed=2)[1]
+    dice = [below(derive(derive(derive_key(2), -9), d), 6) for d in range(30)]
+    assert row == pytest.approx([{0: math.sqrt(3), 1: -math.sqrt(3)}.get(die, 0) for die in dice])
 
 
 def test_the_same_seed_gives_the_same_bits_for_any_threads() -> None:

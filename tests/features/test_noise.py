@@ -35,7 +35,9 @@ def test_a_node_never_visited_has_no_expected_visits() -> None:
 
 def test_mass_is_lost_only_where_walks_end() -> None:
     # 0 -> 1 and nothing leaves 1: the walk from 0 visits both, whatever its length.
-    snapshot = Snapshot(np.array([0, 1, 1]), np.array([1, 0], dtype=np.int32), np.array([1], dtype=np.int32))
+    snapshot = Snapshot(
+        np.array([0, 1, 1]), np.array([1, 0], dtype=np.int32), np.array([1], dtype=np.int32), np.arange(2)
+    )
     assert expected_visits(snapshot, 50).tolist() == [1, 1]
 
 
@@ -43,7 +45,15 @@ def test_mass_is_lost_only_where_walks_end() -> None:
 def test_the_alias_table_holds_the_distribution(visits: list[float]) -> None:
     weights = np.array(visits) ** 0.75
     table = noise_table(np.array(visits))
-    assert table_probabilities(table) == pytest.approx(weights / weights.sum(), abs=1e-8)
+    assert table_probabilities(table, len(visits)) == pytest.approx(weights / weights.sum(), abs=1e-8)
+
+
+def test_a_node_without_visits_has_no_slot() -> None:
+    some, all_of_them = noise_table(np.array([0.0, 3.0, 0.0, 1.0, 9.0])), noise_table(np.array([3.0, 1.0, 9.0]))
+    place = np.array([1, 3, 4])
+    assert some.nodes.tolist() == [1, 3, 4]
+    assert (some.thresholds == all_of_them.thresholds).all()
+    assert (some.aliases == place[all_of_them.aliases]).all()
 
 
 def test_draws_follow_the_three_quarter_power() -> None:

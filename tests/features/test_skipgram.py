@@ -15,7 +15,9 @@ from tests.six_nodes import six_nodes
 
 def always(node: int, count: int) -> NoiseTable:
     """Noise that is always the same node."""
-    return NoiseTable(np.zeros(count, dtype=np.int32), np.full(count, node, dtype=np.int32))
+    return NoiseTable(
+        np.zeros(count, dtype=np.int32), np.arange(count, dtype=np.int32), np.full(count, node, dtype=np.int32)
+    )
 
 
 def random_tables(count: int, dimension: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -41,16 +43,24 @@ def test_loss_gives_the_known_answer() -> None:
 
 
 def test_initial_loss_is_ln_2_per_output() -> None:
-    inputs, outputs = initial_tables(7, 16, seed=0)
+    inputs, outputs = initial_tables(np.arange(7), 16, seed=0)
     loss = reference.sgns_loss(inputs[0].astype(float), outputs[1].astype(float), outputs[2:7].astype(float))
     assert loss == pytest.approx(6 * math.log(2), abs=1e-12)
 
 
 def test_initial_rows_are_uniform_within_half_over_d() -> None:
-    inputs, outputs = initial_tables(1000, 20, seed=0)
+    inputs, outputs = initial_tables(np.arange(1000), 20, seed=0)
     assert np.abs(inputs).max() <= 0.5 / 20
     assert inputs.std() == pytest.approx(1 / 20 / math.sqrt(12), rel=0.02)
     assert not outputs.any()
+
+
+def test_an_initial_row_is_a_function_of_the_seed_and_the_id() -> None:
+    keys = np.array([3, -8, 2**62])
+    rows, _ = initial_tables(keys, 6, seed=1)
+    assert (initial_tables(keys[1:], 6, seed=1)[0] == rows[1:]).all()
+    assert not np.isclose(rows[0], initial_tables(keys, 6, seed=2)[0][0]).any()
+    assert len(np.unique(rows)) == rows.size
 
 
 def test_a_negative_that_equals_the_positive_is_skipped() -> None:
@@ -65,9 +75,10 @@ def test_a_negative_that_equals_the_positive_is_skipped() -> None:
 
 def test_scores_of_a_triangle_tend_to_ln_3() -> None:
     """ln 3 = 1.0986 where colliding negatives are skipped, ln 1.5 = 0.4055 where they are kept."""
-    triangle = Snapshot(np.array([0, 2, 4, 6]), np.full(3, 2, np.int32), np.array([1, 2, 0, 2, 0, 1], np.int32))
+    neighbours = np.array([1, 2, 0, 2, 0, 1], np.int32)
+    triangle = Snapshot(np.array([0, 2, 4, 6]), np.full(3, 2, np.int32), neighbours, np.arange(3))
     noise = noise_table(expected_visits(triangle, 10))
-    tables = initial_tables(3, 8, seed=0)
+    tables = initial_tables(np.arange(3), 8, seed=0)
     starts = np.arange(3, dtype=np.int32)
     for number, rate in enumerate((0.1, 0.05, 0.02, 0.01, 0.005, 0.002)):
         for turn in range(4):
@@ -87,7 +98,7 @@ def test_scores_of_a_triangle_tend_to_ln_3() -> None:
 @pytest.mark.parametrize("window", [1, 3, 10])
 @pytest.mark.parametrize("dimension", [3, 16, 37])
 def test_kernel_agrees_with_the_reference(negatives: int, window: int, dimension: int) -> None:
-    snapshot = cumulative_snapshot(six_nodes(), 3)
+    snapshot = cumulative_snapshot(six_nodes(), 3)._replace(keys=np.array([9, -4, 0, 2**62, -(2**63), 5]))
     starts, length = walk_starts(snapshot, 3), 12
     noise = noise_table(expected_visits(snapshot, length))
     schedule = Schedule(window, negatives, 77, 0.05, 0.003)
@@ -95,7 +106,7 @@ def test_kernel_agrees_with_the_reference(negatives: int, window: int, dimension
     plain = tables[0].astype(float), tables[1].astype(float)
     for order, start in enumerate(starts):
         nodes = reference.walk(snapshot, int(start), length, schedule.key)
-        reference.train_walk(*plain, nodes, length, noise, schedule, int(start), order)
+        reference.train_walk(*plain, nodes, length, noise, schedule, int(snapshot.keys[start]), order)
     before = tables[0].copy()
     train_on_graph(tables, snapshot, starts, length, noise, schedule, threads=1)
     assert np.abs(tables[0] - before).max() > 0.01

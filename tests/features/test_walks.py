@@ -29,7 +29,7 @@ from tests.six_nodes import six_nodes
 def snapshot_of(rows: list[list[int]]) -> Snapshot:
     degrees = np.array([len(row) for row in rows], dtype=np.int32)
     indptr = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
-    return Snapshot(indptr, degrees, np.array([v for row in rows for v in row], dtype=np.int32))
+    return Snapshot(indptr, degrees, np.array([v for row in rows for v in row], dtype=np.int32), np.arange(len(rows)))
 
 
 @st.composite
@@ -93,6 +93,16 @@ def test_walks_do_not_depend_on_the_threads() -> None:
     starts = np.tile(walk_starts(snapshot, 1), 20)
     one, three = (random_walks(snapshot, starts, 20, 8, threads) for threads in (1, 3))
     assert (one == three).all()
+
+
+def test_a_walk_is_keyed_by_the_id_of_its_start() -> None:
+    rows = [[1, 2], [0, 2], [0, 1, 3], [2]]
+    plain, other = snapshot_of(rows), snapshot_of(rows)._replace(keys=np.array([8, 1, -3, 0]))
+    starts = np.array([1, 0], dtype=np.int32)
+    walks, again = (random_walks(snapshot, starts, 30, 6) for snapshot in (plain, other))
+    assert (walks[0] == again[0]).all()
+    assert (walks[1] != again[1]).any()
+    assert again[1].tolist() == reference.walk(other, 0, 30, 6)
 
 
 def test_visits_are_proportional_to_degree() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -32,7 +33,7 @@ def reference_tree(
     for step in steps:
         hops: list[list[int]] = [[] for _ in range(len(fanouts) + 1)]
         for root in roots:
-            key = derive(derive(derive(seed, epoch), root), step)
+            key = derive(derive(derive(seed, epoch), int(graph.node_keys[root])), step)
             level, slot = [root], 1
             hops[0] += level
             for hop, fanout in enumerate(fanouts, start=1):
@@ -76,12 +77,20 @@ def _picks(degree: int, words: list[int], replace: bool) -> list[int]:
     return picks
 
 
-def graph_of(edges: list[Edge], num_nodes: int, num_steps: int, directed: bool = False) -> DynamicGraph:
-    """A graph of (source, target, step) edges."""
+def graph_of(
+    edges: list[Edge], num_nodes: int, num_steps: int, directed: bool = False, ids: NodeIds | None = None
+) -> DynamicGraph:
+    """A graph of (source, target, step) edges; the ids are 0..N-1 unless given."""
     source, target, step = (np.array(column) for column in zip(*edges, strict=True))
     times = np.arange(num_steps)
-    events = Events(source, target, times[step], NodeIds.range(num_nodes))
+    events = Events(source, target, times[step], NodeIds.range(num_nodes) if ids is None else ids)
     return build_graph(events, Steps(step.astype(np.int32), times, times), directed=directed)
+
+
+def renamed(graph: DynamicGraph) -> DynamicGraph:
+    """A graph of at most nine nodes with text for ids, some of it numbers."""
+    names = ["-7", "0", "12", "a", "b-2", "007", "münchen", "999999999999999999", "x" * 40]
+    return replace(graph, ids=NodeIds.of([*names[: graph.num_nodes - 1], "z"]))
 
 
 @st.composite

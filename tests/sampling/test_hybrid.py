@@ -167,6 +167,16 @@ def test_the_future_has_no_influence(case: tuple[list[Edge], int, int], options:
 
 
 @pytest.mark.parametrize("backend", ["numba", "torch"])
+def test_ids_that_count_from_0_are_their_own_keys(backend: str) -> None:
+    # Drawn when roots were still keyed by their index: with ids 0..N-1 that is the same.
+    tree = HybridSampler(six_nodes(), (3, 2), seed=5, backend=backend).sample([0, 2], epoch=3, steps=[2, 3])
+    assert tree.nodes.tolist() == [
+        [0, 2, 1, 3, 0, 2, 2, 2, 2, 1, 0, 3, 1, 1, 0, 1, 2, 0, 0, 2],
+        [0, 2, 4, 0, 0, 1, 2, 2, 4, 0, 4, 0, 2, 0, 1, 2, 2, 1, 2, 2],
+    ]
+
+
+@pytest.mark.parametrize("backend", ["numba", "torch"])
 def test_a_root_has_the_same_tree_in_any_batch(backend: str) -> None:
     sampler = HybridSampler(six_nodes(), (3, 2), backend=backend)
     together = sampler.sample([3, 0, 2, 0])

@@ -11,7 +11,7 @@ from hypothesis import settings as run
 
 from chronospike.data.csr import TimeSlicedCSR
 from chronospike.sampling import HybridSampler
-from tests.sampling.reference import Edge, edge_lists, graph_of, reference_tree, settings
+from tests.sampling.reference import Edge, edge_lists, graph_of, reference_tree, renamed, settings
 from tests.six_nodes import six_nodes
 
 
@@ -22,6 +22,17 @@ def test_numba_equals_the_plain_reference(case: tuple[list[Edge], int, int], opt
     roots, steps = list(range(graph.num_nodes)), range(graph.num_steps)
     tree = HybridSampler(graph, **options, backend="numba").sample(roots, epoch=3)
     assert tree.nodes.tolist() == reference_tree(graph, roots, steps, **options, epoch=3)
+
+
+@given(edge_lists(), settings)
+@run(max_examples=30, deadline=None)
+def test_numba_equals_the_plain_reference_on_text_ids(
+    case: tuple[list[Edge], int, int], options: dict[str, Any]
+) -> None:
+    graph = renamed(graph_of(*case))
+    roots, steps = list(range(graph.num_nodes)), range(graph.num_steps)
+    tree = HybridSampler(graph, **options, backend="numba").sample(roots)
+    assert tree.nodes.tolist() == reference_tree(graph, roots, steps, **options)
 
 
 @pytest.mark.parametrize("threads", [2, 3, 50])

@@ -12,7 +12,7 @@ from hypothesis import settings as run
 
 from chronospike.data.csr import TimeSlicedCSR
 from chronospike.sampling import HybridSampler
-from tests.sampling.reference import Edge, edge_lists, graph_of, settings
+from tests.sampling.reference import Edge, edge_lists, graph_of, renamed, settings
 from tests.six_nodes import six_nodes
 
 
@@ -32,6 +32,14 @@ def test_torch_equals_numba_on_directed_graphs(case: tuple[list[Edge], int, int]
     graph = graph_of(*case, directed=True)
     trees = [HybridSampler(graph, backend=kind).sample(range(graph.num_nodes)) for kind in ("torch", "numba")]
     assert trees[0].nodes.equal(trees[1].nodes)
+
+
+@given(edge_lists(), settings)
+@run(max_examples=30, deadline=None)
+def test_torch_equals_numba_on_text_ids(case: tuple[list[Edge], int, int], options: dict[str, Any]) -> None:
+    graph = renamed(graph_of(*case))
+    ours = HybridSampler(graph, **options, backend="torch").sample(range(graph.num_nodes)).nodes
+    assert ours.cpu().equal(HybridSampler(graph, **options, backend="numba").sample(range(graph.num_nodes)).nodes)
 
 
 def test_torch_equals_numba_on_high_degrees_and_large_fanouts() -> None:

@@ -12,7 +12,7 @@ from hypothesis import settings as run
 
 from chronospike.errors import InputError
 from chronospike.sampling import HybridSampler
-from tests.sampling.reference import Edge, edge_lists, graph_of, settings
+from tests.sampling.reference import Edge, edge_lists, graph_of, renamed, settings
 from tests.six_nodes import six_nodes
 
 pytest.importorskip("triton")
@@ -28,6 +28,14 @@ def test_triton_equals_numba_to_the_bit(case: tuple[list[Edge], int, int], optio
     twin = HybridSampler(graph, **options, backend="numba").sample(roots, epoch=1).nodes
     assert ours.dtype == torch.int32
     assert ours.cpu().equal(twin)
+
+
+@given(edge_lists(), settings)
+@run(max_examples=8, deadline=None)
+def test_triton_equals_numba_on_text_ids(case: tuple[list[Edge], int, int], options: dict[str, Any]) -> None:
+    graph = renamed(graph_of(*case))
+    ours = HybridSampler(graph, **options, device=DEVICE, backend="triton").sample(range(graph.num_nodes)).nodes
+    assert ours.cpu().equal(HybridSampler(graph, **options, backend="numba").sample(range(graph.num_nodes)).nodes)
 
 
 def test_triton_equals_numba_on_high_degrees_and_large_fanouts() -> None:
@@ -48,6 +56,13 @@ def test_tensors_on_the_device_give_the_same_tree() -> None:
     tree = sampler.sample_tensors(key, torch.tensor([4, 0, 2], device=DEVICE), (1, 3))
     assert tree.steps == (1, 3)
     assert tree.nodes.equal(sampler.sample([4, 0, 2], epoch=3, steps=[1, 3]).nodes)
+
+
+def test_tensors_on_the_device_give_the_same_tree_of_text_ids() -> None:
+    sampler = HybridSampler(renamed(six_nodes()), (3, 2), device=DEVICE, backend="triton")
+    key = torch.tensor([sampler.epoch_key(0)], device=DEVICE)
+    tree = sampler.sample_tensors(key, torch.tensor([4, 0, 2], device=DEVICE), (1, 3))
+    assert tree.nodes.equal(sampler.sample([4, 0, 2], steps=[1, 3]).nodes)
 
 
 def test_other_backends_do_not_sample_from_tensors() -> None:

@@ -79,6 +79,11 @@ class DynamicGraph:
         return len(self.history.neighbours) // (1 if self.directed else 2)
 
     @cached_property
+    def node_keys(self) -> NDArray[np.int64]:
+        """`[N]` what random draws for a node are keyed by: a function of its id, not of which other nodes there are."""
+        return self.ids.keys()
+
+    @cached_property
     def isolated(self) -> NDArray[np.bool_]:
         """`[N]` True for nodes without an edge at any step."""
         alone: NDArray[np.bool_] = self.history.degrees() == 0

@@ -68,9 +68,28 @@ class NodeIds:
         """`[K]` node index of each id, -1 where there is none. `5` and `"5"` are the same id."""
         array = as_id_array(ids)
         if array.type != self.values.type:
-            array = _to_text(array) if self.is_text else _text_to_int_or_null(array)
+            array = _to_text(array) if self.is_text else whole_or_null(array)
         found = pc.index_in(array, value_set=self.values)
         return np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False), dtype=np.int64)
+
+    def keys(self) -> NDArray[np.int64]:
+        """`[N]` a number for each id that depends on nothing but the id, to key random draws with.
+
+        A whole number is its own key, also where it is held as text; other text has a 64-bit hash.
+        """
+        if not self.is_text:
+            return np.asarray(self.values.to_numpy())
+        # Numba takes a while to load, and most of what is done with ids does not need it.
+        from chronospike.data.text_hash import hash_texts
+
+        held = self.to_arrays()
+        keys = hash_texts(held["id_bytes"], held["id_offsets"])
+        whole = whole_or_null(self.values)
+        is_whole = whole.is_valid().to_numpy(zero_copy_only=False)
+        keys[is_whole] = whole.drop_null().to_numpy()
+        # As those of integers are: compiled kernels then see one kind of array.
+        keys.flags.writeable = False
+        return keys
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """As numpy arrays for storage: `ids`, or `id_bytes` and `id_offsets`."""
@@ -105,7 +124,7 @@ def as_id_array(values: Any) -> pa.Array:
     if pa.types.is_floating(values.type) and pc.all(pc.equal(values, pc.trunc(values))).as_py():
         return values.cast(pa.int64())
     text = _to_text(values)
-    whole = _text_to_int_or_null(text)
+    whole = whole_or_null(text)
     return whole if whole.null_count == text.null_count else text
 
 
@@ -122,7 +141,7 @@ def _to_text(values: pa.Array) -> pa.Array:
     return values.cast(pa.large_string())
 
 
-def _text_to_int_or_null(values: pa.Array) -> pa.Array:
+def whole_or_null(values: pa.Array) -> pa.Array:
     """Text as int64 where the number is written the plain way (no sign '+', no leading zero), else null."""
     if pa.types.is_integer(values.type):
         return values.cast(pa.int64())

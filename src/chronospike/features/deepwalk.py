@@ -1,7 +1,8 @@
 """DeepWalk on every cumulative snapshot: random walks, then skip-gram with negative sampling.
 
 With one CPU thread the same options give the same bits. With more, or on a GPU, threads write to the tables without
-locks (Hogwild) and the last digits differ from run to run; the walks, windows and negatives are the same.
+locks (Hogwild) and the last digits differ from run to run; the walks, windows and negatives are the same. Nothing
+depends on nodes, edges or steps that come later: draws are keyed by the ids of nodes, not by their places among all.
 """
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ def _trainer(device: str, snapshot: Snapshot, tables: Tables, options: DeepWalk)
 
 def _starting_tables(graph: DynamicGraph, step: int, options: DeepWalk, previous: Tables | None) -> Tables:
     """word2vec's, or with a warm start the previous ones, in which nodes not seen until now still have their noise."""
-    fresh = initial_tables(graph.num_nodes, options.dimension, options.seed)
+    fresh = initial_tables(graph.node_keys, options.dimension, options.seed, options.threads)
     if not options.warm_start or previous is None or step == 0:
         return fresh
     wanted = (graph.num_nodes, options.dimension)

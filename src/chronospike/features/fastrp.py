@@ -4,8 +4,9 @@ With S the adjacency, D its degrees and 2m their sum, the transition matrix is A
 
     N₁ = A · diag((dⱼ/2m)^β) · R,   Nₖ = A · Nₖ₋₁,   features = Σₖ wₖ · Nₖ / ‖Nₖ‖ (row by row)
 
-The projection R is a function of (seed, node), the same for every step, so that the steps are aligned. There is no
-training: it is for very large graphs and quick starts, and deterministic whatever the number of threads.
+A row of the projection R is a function of (seed, node id), the same for every step, so that the steps are aligned and
+later nodes change nothing. There is no training: it is for very large graphs and quick starts, and deterministic
+whatever the number of threads.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from numpy.typing import DTypeLike, NDArray
 from chronospike.data.feature_store import write_features
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError
-from chronospike.features.walks import Snapshot, cumulative_snapshot
+from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key
 from chronospike.prefetch import prefetch_row
+from chronospike.rng import below_numba, derive_numba
 from chronospike.threads import run_chunks
 
 Table = NDArray[np.float32]
@@ -68,18 +70,21 @@ class FastRP:
         return {"method": "fastrp", **options}
 
 
-def sparse_projection(num_nodes: int, dimension: int, seed: int) -> Table:
-    """`[N, d]` of ±√3 with probability 1/6 each, else zero: distances are kept in expectation."""
-    die = np.random.Generator(np.random.Philox(seed)).integers(0, 2 * _SPARSITY, (num_nodes, dimension), dtype=np.uint8)
-    values = np.zeros(2 * _SPARSITY, dtype=np.float32)
-    values[:2] = np.sqrt(_SPARSITY), -np.sqrt(_SPARSITY)
-    return values[die]
+def sparse_projection(keys: NDArray[np.int64], dimension: int, seed: int, threads: int | None = None) -> Table:
+    """`[N, d]` of ±√3 with probability 1/6 each, else zero: distances are kept in expectation.
+
+    A row is a function of (seed, its node's key), see `DynamicGraph.node_keys`.
+    """
+    projection = np.empty((len(keys), dimension), dtype=np.float32)
+    base = np.uint64(derive_key(seed))
+    run_chunks(lambda low, high: _throw_dice(projection, keys, base, low, high), len(keys), threads)
+    return projection
 
 
 def fastrp_step(graph: DynamicGraph, step: int, options: FastRP, projection: Table | None = None) -> Table:
     """`[N, d]` features of the cumulative snapshot at `step`; nodes without an edge so far are zero."""
     if projection is None:
-        projection = sparse_projection(graph.num_nodes, options.dimension, options.seed)
+        projection = sparse_projection(graph.node_keys, options.dimension, options.seed, options.threads)
     snapshot = cumulative_snapshot(graph, step)
     return propagate(snapshot, projection, options.weights, options.normalization, options.threads)
 
@@ -89,20 +94,34 @@ def propagate(
 ) -> Table:
     """The weighted sum over the powers of the transition matrix, each row of each power scaled to length one."""
     degrees = snapshot.degrees
-    share = degrees / max(1, int(degrees.sum(dtype=np.int64)))
-    scale = np.power(share, normalization, out=np.zeros(len(share)), where=degrees > 0)
-    current = projection * scale.astype(np.float32)[:, None]
+    # Powers of the nodes seen so far and no others: how an array is cut into vectors can change the last bit.
+    seen = np.flatnonzero(degrees)
+    share = degrees[seen] / max(1, int(degrees.sum(dtype=np.int64)))
+    scale = np.zeros(len(degrees), dtype=np.float32)
+    scale[seen] = share**normalization
+    current = projection * scale[:, None]
     following = np.empty_like(current)
     total = np.zeros_like(current)
     for weight in weights:
         source, target, factor = current, following, np.float32(weight)
 
         def work(low: int, high: int, source: Table = source, target: Table = target, factor: Any = factor) -> None:
-            _average(*snapshot, source, target, total, factor, low, high)
+            _average(*snapshot.rows, source, target, total, factor, low, high)
 
         run_chunks(work, len(degrees), threads)
         current, following = following, current
     return total
+
+
+@njit(nogil=True, cache=True)
+def _throw_dice(projection: Any, keys: Any, base: Any, low: Any, high: Any) -> None:
+    """A six-sided die for every cell of the rows low..high-1."""
+    root = np.float32(np.sqrt(_SPARSITY))
+    for node in range(low, high):
+        own, row = derive_numba(base, keys[node]), projection[node]
+        for d in range(len(row)):
+            die = below_numba(derive_numba(own, d), 2 * _SPARSITY)
+            row[d] = root if die == 0 else -root if die == 1 else np.float32(0)
 
 
 @njit(nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp"}, cache=True)
@@ -145,7 +164,7 @@ def write_fastrp(
     overwrite: bool = False,
 ) -> Path:
     """Make the features of all steps and store them under `folder`; goes on where an earlier call was stopped."""
-    projection = sparse_projection(graph.num_nodes, options.dimension, options.seed)
+    projection = sparse_projection(graph.node_keys, options.dimension, options.seed, options.threads)
     shape = (graph.num_steps, graph.num_nodes, options.dimension)
     return write_features(
         folder,

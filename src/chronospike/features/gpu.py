@@ -22,7 +22,7 @@ from chronospike.features.noise import noise_table
 from chronospike.features.skipgram import Progress, Schedule, Table
 from chronospike.features.walks import Snapshot
 from chronospike.rng import signed
-from chronospike.triton_common import GOLDEN, mix, on
+from chronospike.triton_common import GOLDEN, derive, mix, on
 
 _LOWER_BITS = tl.constexpr(2**31 - 1)
 
@@ -37,13 +37,14 @@ _WRITERS_PER_ROW = 50
 
 @triton.jit
 def _walk_kernel(  # type: ignore[no-untyped-def]
-    walks, indptr, degrees, neighbours, starts, key, count, LENGTH: tl.constexpr, BLOCK: tl.constexpr
+    walks, indptr, degrees, neighbours, keys, starts, key, count, LENGTH: tl.constexpr, BLOCK: tl.constexpr
 ):
     """One walk a lane. `walks` comes filled with -1."""
     w = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     alive = w < count
     node = tl.load(starts + w, mask=alive, other=0)
-    state = mix(tl.load(key).to(tl.uint64) + (node.to(tl.uint64) + 1) * GOLDEN) + GOLDEN
+    own = tl.load(keys + node, mask=alive, other=0).to(tl.uint64)
+    state = derive(tl.load(key).to(tl.uint64), own) + GOLDEN
     row = walks + w.to(tl.int64) * LENGTH
     tl.store(row, node, mask=alive)
     for i in range(1, LENGTH):
@@ -56,16 +57,17 @@ def _walk_kernel(  # type: ignore[no-untyped-def]
         tl.store(row + i, node, mask=alive)
 
 
-@triton.jit
+# The number of slots grows from step to step, and is no reason to compile again.
+@triton.jit(do_not_specialize=["slots"])
 def _skipgram_kernel(  # type: ignore[no-untyped-def]
-    inputs, outputs, walks, thresholds, aliases, key, first, rate, drop,
-    NODES: tl.constexpr, DIM: tl.constexpr, LENGTH: tl.constexpr, WINDOW: tl.constexpr, NEGATIVES: tl.constexpr,
+    inputs, outputs, walks, keys, thresholds, noise_nodes, aliases, slots, key, first, rate, drop,
+    DIM: tl.constexpr, LENGTH: tl.constexpr, WINDOW: tl.constexpr, NEGATIVES: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """One walk a program: for each centre all contexts of its window at once, `[ROWS, COLUMNS]`."""
     w = tl.program_id(0)
     walk = walks + w.to(tl.int64) * LENGTH
-    own = mix(tl.load(key).to(tl.uint64) + (tl.load(walk).to(tl.uint64) + 1) * GOLDEN)
+    own = derive(tl.load(key).to(tl.uint64), tl.load(keys + tl.load(walk)).to(tl.uint64))
     # The walk itself has used the words below LENGTH.
     state = own + (own * 0 + LENGTH) * GOLDEN
     step = rate - drop * (first + w).to(tl.float32)
@@ -97,9 +99,9 @@ def _skipgram_kernel(  # type: ignore[no-untyped-def]
         for _ in tl.static_range(NEGATIVES):
             state = state + GOLDEN
             word = mix(state)
-            slot = ((word >> 32) * NODES >> 32).to(tl.int32)
+            slot = ((word >> 32) * slots.to(tl.uint64) >> 32).to(tl.int32)
             stays = (word & _LOWER_BITS) < tl.load(thresholds + slot).to(tl.uint64)
-            noise = tl.where(stays, slot, tl.load(aliases + slot))
+            noise = tl.where(stays, tl.load(noise_nodes + slot), tl.load(aliases + slot))
             # A negative that equals the positive is skipped.
             counts = columns < tl.where((noise != centre) & (centre >= 0), DIM, 0)
             fall = tl.where(noise != centre, -step, 0.0)
@@ -116,15 +118,15 @@ class DeviceSnapshot:
 
     def __init__(self, snapshot: Snapshot, device: torch.device) -> None:
         self.device = device
-        self.indptr, self.degrees, self.neighbours = (_upload(array, device) for array in snapshot)
+        self.indptr, self.degrees, self.neighbours, self.keys = (_upload(array, device) for array in snapshot)
 
     def random_walks(self, starts: torch.Tensor, length: int, key: int) -> torch.Tensor:
         """`[W, length]` int32, the walks of `walks.random_walks`."""
         walks = torch.full((len(starts), length), -1, dtype=torch.int32, device=self.device)
         with on(self.device):
             _walk_kernel[(triton.cdiv(len(starts), _WALKS_PER_PROGRAM),)](
-                walks, self.indptr, self.degrees, self.neighbours, starts, _key(key, self.device), len(starts),
-                LENGTH=length, BLOCK=_WALKS_PER_PROGRAM,
+                walks, self.indptr, self.degrees, self.neighbours, self.keys, starts, _key(key, self.device),
+                len(starts), LENGTH=length, BLOCK=_WALKS_PER_PROGRAM,
             )  # fmt: skip
         return walks
 
@@ -151,8 +153,8 @@ class GpuTrainer:
         self.snapshot = DeviceSnapshot(snapshot, self.device)
         visits = self.snapshot.expected_visits(length).cpu().numpy()
         noise = noise_table(visits)
-        self.busiest = float(visits.max() / visits.sum())
-        self.thresholds, self.aliases = (_upload(array, self.device) for array in noise)
+        self.busiest = float(visits.max() / visits[noise.nodes].sum())
+        self.noise = tuple(_upload(array, self.device) for array in noise)
         self.inputs, self.outputs = (_upload(table, self.device) for table in tables)
 
     def train_pass(self, starts: NDArray[np.int32], schedule: Schedule, on_walks: Progress | None) -> None:
@@ -172,11 +174,11 @@ class GpuTrainer:
         dimension = self.inputs.shape[1]
         with on(self.device):
             _skipgram_kernel[(len(walks),)](
-                self.inputs, self.outputs, walks, self.thresholds, self.aliases, _key(schedule.key, self.device),
-                first, float(schedule.rate), float(schedule.drop),
-                NODES=len(self.aliases), DIM=dimension, LENGTH=walks.shape[1], WINDOW=schedule.window,
-                NEGATIVES=schedule.negatives, ROWS=triton.next_power_of_2(2 * schedule.window + 1),
-                COLUMNS=triton.next_power_of_2(dimension), num_warps=_WARPS,
+                self.inputs, self.outputs, walks, self.snapshot.keys, *self.noise, len(self.noise[0]),
+                _key(schedule.key, self.device), first, float(schedule.rate), float(schedule.drop),
+                DIM=dimension, LENGTH=walks.shape[1], WINDOW=schedule.window, NEGATIVES=schedule.negatives,
+                ROWS=triton.next_power_of_2(2 * schedule.window + 1), COLUMNS=triton.next_power_of_2(dimension),
+                num_warps=_WARPS,
             )  # fmt: skip
 
     def finish(self) -> tuple[Table, Table]:

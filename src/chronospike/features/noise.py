@@ -24,12 +24,16 @@ _LOWER_BITS = np.uint64(2**31 - 1)
 class NoiseTable(NamedTuple):
     """Walker's alias table in whole numbers, so that every backend draws the same node from the same bits.
 
+    It has a slot for each of the V nodes that are visited at all, so that nodes not seen yet change no draw.
+
     Attributes:
-        thresholds: `[N]` slot i stands for itself if the lower 31 random bits are below this,
-        aliases: `[N]` and for this node otherwise.
+        thresholds: `[V]` a slot stands for its own node if the lower 31 random bits are below this,
+        nodes: `[V]` which is this one,
+        aliases: `[V]` and for this node otherwise.
     """
 
     thresholds: NDArray[np.int32]
+    nodes: NDArray[np.int32]
     aliases: NDArray[np.int32]
 
 
@@ -39,7 +43,7 @@ def expected_visits(snapshot: Snapshot, length: int) -> NDArray[np.float64]:
     visits = mass.copy()
     spread = np.empty_like(mass)
     for _ in range(length - 1):
-        _spread(*snapshot, mass, spread)
+        _spread(*snapshot.rows, mass, spread)
         visits += spread
         mass, spread = spread, mass
     return visits
@@ -47,18 +51,19 @@ def expected_visits(snapshot: Snapshot, length: int) -> NDArray[np.float64]:
 
 def noise_table(visits: NDArray[np.float64]) -> NoiseTable:
     """An alias table for the distribution ∝ visits^0.75; `visits` must not be all zero."""
-    weights = visits**POWER
+    nodes = np.flatnonzero(visits).astype(np.int32)
+    weights = visits[nodes] ** POWER
     thresholds = np.empty(len(weights), dtype=np.int32)
     aliases = np.empty(len(weights), dtype=np.int32)
     _fill_alias(weights * (len(weights) / weights.sum()), thresholds, aliases)
-    return NoiseTable(thresholds, aliases)
+    return NoiseTable(thresholds, nodes, nodes[aliases])
 
 
-def table_probabilities(table: NoiseTable) -> NDArray[np.float64]:
+def table_probabilities(table: NoiseTable, num_nodes: int) -> NDArray[np.float64]:
     """`[N]` the probability with which each node is drawn: the inverse of `noise_table`."""
-    own = table.thresholds / 2.0**31
-    own = np.where(table.aliases == np.arange(len(own)), 1.0, own)
-    return np.asarray((own + np.bincount(table.aliases, 1.0 - own, len(own))) / len(own))
+    own = np.where(table.aliases == table.nodes, 1.0, table.thresholds / 2.0**31)
+    drawn = np.bincount(table.nodes, own, num_nodes) + np.bincount(table.aliases, 1.0 - own, num_nodes)
+    return np.asarray(drawn / len(own))
 
 
 @njit(nogil=True, cache=True)
@@ -75,7 +80,7 @@ def _spread(indptr: Any, degrees: Any, neighbours: Any, mass: Any, out: Any) -> 
 
 @njit(nogil=True, cache=True)
 def _fill_alias(scaled: Any, thresholds: Any, aliases: Any) -> None:
-    """Vose's construction; `scaled` has mean 1 and is used up."""
+    """Vose's construction, in slots; `scaled` has mean 1 and is used up."""
     n = len(scaled)
     small, large = np.empty(n, np.int32), np.empty(n, np.int32)
     num_small = num_large = 0
@@ -101,8 +106,8 @@ def _fill_alias(scaled: Any, thresholds: Any, aliases: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
-def draw_noise(bits: Any, thresholds: Any, aliases: Any) -> Any:
+def draw_noise(bits: Any, thresholds: Any, nodes: Any, aliases: Any) -> Any:
     """The node that 64 random bits stand for."""
     slot = below_numba(bits, len(aliases))
     own = (bits & _LOWER_BITS) < uint64(thresholds[slot])
-    return np.int32(slot) if own else aliases[slot]
+    return nodes[slot] if own else aliases[slot]

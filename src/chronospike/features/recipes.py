@@ -120,7 +120,7 @@ def _made(graph: DynamicGraph, options: DeepWalk | FastRP, device: str) -> NDArr
     if isinstance(options, DeepWalk):
         make = DeepWalkSteps(graph, options, device).make_step
     else:
-        projection = sparse_projection(graph.num_nodes, options.dimension, options.seed)
+        projection = sparse_projection(graph.node_keys, options.dimension, options.seed)
 
         def make(step: int) -> NDArray[np.float32]:
             return fastrp_step(graph, step, options, projection)

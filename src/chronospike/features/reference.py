@@ -15,7 +15,7 @@ Array = NDArray[np.float64]
 
 def walk(snapshot: Snapshot, start: int, length: int, key: int) -> list[int]:
     """The walk of at most `length` nodes from `start`; `key` is that of the whole pass."""
-    own = derive(key, start)
+    own = derive(key, int(snapshot.keys[start]))
     nodes = [start]
     while len(nodes) < length and snapshot.degrees[nodes[-1]] > 0:
         node = nodes[-1]
@@ -27,7 +27,8 @@ def walk(snapshot: Snapshot, start: int, length: int, key: int) -> list[int]:
 def negative(noise: NoiseTable, bits: int) -> int:
     """The node that 64 random bits stand for."""
     slot = below(bits, len(noise.aliases))
-    return slot if bits & (2**31 - 1) < noise.thresholds[slot] else int(noise.aliases[slot])
+    own = bits & (2**31 - 1) < noise.thresholds[slot]
+    return int(noise.nodes[slot] if own else noise.aliases[slot])
 
 
 def sgns_loss(v: Array, positive: Array, negatives: Array) -> float:
@@ -45,7 +46,7 @@ def train_walk(
     number: int,
     order: int,
 ) -> None:
-    """Train both `[N, d]` tables in place on the walk with this `number` (start node or row) and place in the `order`.
+    """Train both `[N, d]` tables in place on the walk with this `number` (start's key or row) and place in the `order`.
 
     The input row of a position is read when it comes into reach of a window and its change is added when it leaves.
     For a centre all scores are taken at the old values, then inputs and outputs change together.

@@ -22,7 +22,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from chronospike.features.noise import NoiseTable, draw_noise
-from chronospike.features.walks import Snapshot, walk_into
+from chronospike.features.walks import Snapshot, derive_key, walk_into
 from chronospike.prefetch import prefetch_row
 from chronospike.rng import below_numba, derive_numba
 from chronospike.threads import run_chunks
@@ -35,6 +35,8 @@ _FAST = {"reassoc", "contract", "nsz", "arcp"}
 _CHUNK_TOKENS = 2**20
 _ROWS = 4
 _AHEAD = 2
+# Where the passes of a seed have their step.
+_INITIAL = -1
 
 
 class Schedule(NamedTuple):
@@ -54,12 +56,14 @@ class Schedule(NamedTuple):
     drop: float
 
 
-def initial_tables(num_nodes: int, dimension: int, seed: int) -> tuple[Table, Table]:
-    """Input rows uniform in ±1/(2d) and output rows zero, both `[N, d]`."""
-    uniform = np.random.Generator(np.random.Philox(seed)).random((num_nodes, dimension), dtype=np.float32)
-    uniform -= np.float32(0.5)
-    uniform /= np.float32(dimension)
-    return uniform, np.zeros((num_nodes, dimension), dtype=np.float32)
+def initial_tables(
+    keys: NDArray[np.int64], dimension: int, seed: int, threads: int | None = None
+) -> tuple[Table, Table]:
+    """Input rows uniform in ±1/(2d), each a function of (seed, its node's key), and output rows zero, both `[N, d]`."""
+    inputs = np.empty((len(keys), dimension), dtype=np.float32)
+    base = np.uint64(derive_key(seed, _INITIAL))
+    run_chunks(lambda low, high: _fill_uniform(inputs, keys, base, low, high), len(keys), threads)
+    return inputs, np.zeros_like(inputs)
 
 
 def train_on_walks(
@@ -90,10 +94,10 @@ def train_on_graph(
     on_walks: Progress | None = None,
 ) -> None:
     """Train in place on one walk from each of `starts`, made and consumed by the same thread: no corpus is held."""
-    settings = _settings(schedule)
+    settings, keys = _settings(schedule), snapshot.keys[starts]
 
     def work(low: int, high: int) -> None:
-        _train_on_graph(*tables, *snapshot, starts, length, *noise, *settings, low, high)
+        _train_on_graph(*tables, *snapshot.rows, starts, keys, length, *noise, *settings, low, high)
 
     _in_chunks(work, len(starts), length, threads, on_walks)
 
@@ -123,8 +127,19 @@ def _in_chunks(
 
 
 @njit(nogil=True, cache=True)
+def _fill_uniform(inputs: Any, keys: Any, base: Any, low: Any, high: Any) -> None:
+    """24 random bits are as many as a float32 holds."""
+    dimension = inputs.shape[1]
+    for node in range(low, high):
+        own, row = derive_numba(base, keys[node]), inputs[node]
+        for d in range(dimension):
+            unit = np.float32(derive_numba(own, d) >> np.uint64(40)) * np.float32(2**-24)
+            row[d] = (unit - np.float32(0.5)) / np.float32(dimension)
+
+
+@njit(nogil=True, cache=True)
 def _train_on_walks(
-    inputs: Any, outputs: Any, walks: Any, thresholds: Any, aliases: Any,
+    inputs: Any, outputs: Any, walks: Any, thresholds: Any, nodes: Any, aliases: Any,
     window: Any, negatives: Any, base: Any, rate: Any, drop: Any, low: Any, high: Any,
 ) -> None:  # fmt: skip
     length = walks.shape[1]
@@ -135,23 +150,23 @@ def _train_on_walks(
         while size < length and walks[w, size] >= 0:
             walk[size] = walks[w, size]
             size += 1
-        _draw_ahead(reach, drawn, size, derive_numba(base, w), length, window, thresholds, aliases)
+        _draw_ahead(reach, drawn, size, derive_numba(base, w), length, window, thresholds, nodes, aliases)
         now = np.float32(rate - drop * w)
         _train_walk(inputs, outputs, walk, reach, drawn, rows, before, targets, changes, gains, size, window, now)
 
 
 @njit(nogil=True, cache=True)
 def _train_on_graph(
-    inputs: Any, outputs: Any, indptr: Any, degrees: Any, neighbours: Any, starts: Any, length: Any,
-    thresholds: Any, aliases: Any,
+    inputs: Any, outputs: Any, indptr: Any, degrees: Any, neighbours: Any, starts: Any, keys: Any, length: Any,
+    thresholds: Any, nodes: Any, aliases: Any,
     window: Any, negatives: Any, base: Any, rate: Any, drop: Any, low: Any, high: Any,
 ) -> None:  # fmt: skip
     walk, reach, drawn = _walk_buffers(length, negatives)
     rows, before, targets, changes, gains = _row_buffers(length, inputs.shape[1], negatives)
     for w in range(low, high):
-        key = derive_numba(base, starts[w])
+        key = derive_numba(base, keys[w])
         size = walk_into(walk, indptr, degrees, neighbours, starts[w], key)
-        _draw_ahead(reach, drawn, size, key, length, window, thresholds, aliases)
+        _draw_ahead(reach, drawn, size, key, length, window, thresholds, nodes, aliases)
         now = np.float32(rate - drop * w)
         _train_walk(inputs, outputs, walk, reach, drawn, rows, before, targets, changes, gains, size, window, now)
 
@@ -181,7 +196,7 @@ def _row_buffers(length: Any, dimension: Any, negatives: Any) -> Any:
 
 @njit(nogil=True, cache=True)
 def _draw_ahead(
-    reach: Any, drawn: Any, size: Any, key: Any, length: Any, window: Any, thresholds: Any, aliases: Any
+    reach: Any, drawn: Any, size: Any, key: Any, length: Any, window: Any, thresholds: Any, nodes: Any, aliases: Any
 ) -> None:
     """Windows and negatives of the whole walk. The walk itself has used the counters below `length`."""
     negatives = drawn.shape[1]
@@ -189,7 +204,7 @@ def _draw_ahead(
         counter = length + i * (1 + negatives)
         reach[i] = 1 + below_numba(derive_numba(key, counter), window)
         for k in range(negatives):
-            drawn[i, k] = draw_noise(derive_numba(key, counter + 1 + k), thresholds, aliases)
+            drawn[i, k] = draw_noise(derive_numba(key, counter + 1 + k), thresholds, nodes, aliases)
 
 
 @njit(nogil=True, fastmath=_FAST, cache=True)

@@ -1,7 +1,8 @@
 """Random walks on a cumulative snapshot: the edges of steps up to and including t.
 
-Draws are counter-based (`chronospike.rng`), so that a walk is a function of (seed, step, epoch, pass, start node) and
-not of the threads or the device that make it. `reference.py` and `gpu.py` make the same walks.
+Draws are counter-based (`chronospike.rng`), so that a walk is a function of (seed, step, epoch, pass, the start's id)
+and not of the threads or the device that make it, nor of nodes that come later. `reference.py` and `gpu.py` make the
+same walks.
 """
 
 from __future__ import annotations
@@ -25,11 +26,18 @@ class Snapshot(NamedTuple):
         indptr: `[N + 1]` where each row starts.
         degrees: `[N]` length of the row prefix that has been seen by this step.
         neighbours: `[E]` all rows, later steps included: only the prefixes are read.
+        keys: `[N]` what the draws for a node are keyed by (see `DynamicGraph.node_keys`).
     """
 
     indptr: NDArray[np.int64]
     degrees: NDArray[np.int32]
     neighbours: NDArray[np.int32]
+    keys: NDArray[np.int64]
+
+    @property
+    def rows(self) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
+        """(indptr, degrees, neighbours)."""
+        return self.indptr, self.degrees, self.neighbours
 
 
 def cumulative_snapshot(graph: DynamicGraph, step: int) -> Snapshot:
@@ -41,6 +49,7 @@ def cumulative_snapshot(graph: DynamicGraph, step: int) -> Snapshot:
         np.ascontiguousarray(history.indptr, dtype=np.int64),
         np.ascontiguousarray(history.step_offsets[:, step + 1], dtype=np.int32),
         np.ascontiguousarray(history.neighbours, dtype=np.int32),
+        graph.node_keys,
     )
 
 
@@ -55,7 +64,7 @@ def derive_key(*parts: int) -> int:
 def seen_nodes(snapshot: Snapshot) -> NDArray[np.bool_]:
     """`[N]` True for nodes that a walk can come to: those with an edge so far, in either direction."""
     seen = snapshot.degrees > 0
-    _mark_neighbours(*snapshot, seen)
+    _mark_neighbours(*snapshot.rows, seen)
     return seen
 
 
@@ -70,8 +79,8 @@ def random_walks(
 ) -> NDArray[np.int32]:
     """`[W, length]` uniform walks, one from each start; -1 after the end of one that met a node without neighbours."""
     walks = np.full((len(starts), length), -1, dtype=np.int32)
-    base = np.uint64(key)
-    run_chunks(lambda low, high: _fill(walks, *snapshot, starts, base, low, high), len(starts), threads)
+    base, keys = np.uint64(key), snapshot.keys[starts]
+    run_chunks(lambda low, high: _fill(walks, *snapshot.rows, starts, keys, base, low, high), len(starts), threads)
     return walks
 
 
@@ -90,9 +99,11 @@ def walk_into(walk: Any, indptr: Any, degrees: Any, neighbours: Any, start: Any,
 
 
 @njit(nogil=True, cache=True)
-def _fill(walks: Any, indptr: Any, degrees: Any, neighbours: Any, starts: Any, base: Any, low: Any, high: Any) -> None:
+def _fill(
+    walks: Any, indptr: Any, degrees: Any, neighbours: Any, starts: Any, keys: Any, base: Any, low: Any, high: Any
+) -> None:
     for w in range(low, high):
-        walk_into(walks[w], indptr, degrees, neighbours, starts[w], derive_numba(base, starts[w]))
+        walk_into(walks[w], indptr, degrees, neighbours, starts[w], derive_numba(base, keys[w]))
 
 
 @njit(nogil=True, cache=True)

@@ -36,8 +36,9 @@ class HybridSampler:
     active at t). A node is its own neighbour in both. Within a view the neighbours are drawn without replacement;
     a view with fewer neighbours than slots gives each once and then repeats at random.
 
-    Each draw is a function of (seed, epoch, root, step, slot) alone. The tree of a root is therefore the same
-    in any batch, on any number of threads, on either backend and device, whatever other steps are asked for.
+    Each draw is a function of (seed, epoch, the root's id, step, slot) alone. The tree of a root is therefore the
+    same in any batch, on any number of threads, on either backend and device, whatever other steps are asked for and
+    whatever nodes and edges come later.
 
     Args:
         graph: where the neighbours come from.

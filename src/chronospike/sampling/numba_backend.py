@@ -24,6 +24,7 @@ class NumbaBackend:
 
     def __init__(self, graph: DynamicGraph, threads: int | None = None) -> None:
         self.history, self.snapshot = _arrays(graph.history), _arrays(graph.snapshot)
+        self.keys = graph.node_keys
         self.threads = threads
 
     def sample(
@@ -34,11 +35,12 @@ class NumbaBackend:
         out = nodes.numpy()
         fanouts = np.array(settings.fanouts, dtype=np.int64)
         history_slots = np.array(settings.history_slots, dtype=np.int64)
+        root_keys = self.keys[roots]
 
         def work(start: int, stop: int) -> None:
             _sample_roots(
-                self.history, self.snapshot, roots, steps, fanouts, history_slots, np.uint64(settings.threshold),
-                settings.lag, settings.replace, np.uint64(key), start, stop, out,
+                self.history, self.snapshot, roots, root_keys, steps, fanouts, history_slots,
+                np.uint64(settings.threshold), settings.lag, settings.replace, np.uint64(key), start, stop, out,
             )  # fmt: skip
 
         run_chunks(work, len(roots), self.threads)
@@ -67,8 +69,8 @@ def _u(index: Any) -> Any:
 # time of the other steps' draws to arrive from memory.
 @njit(nogil=True, cache=True)
 def _sample_roots(
-    history: Any, snapshot: Any, roots: Any, steps: Any, fanouts: Any, history_slots: Any, threshold: Any,
-    lag: int, replace: bool, key: Any, start: int, stop: int, out: Any,
+    history: Any, snapshot: Any, roots: Any, root_keys: Any, steps: Any, fanouts: Any, history_slots: Any,
+    threshold: Any, lag: int, replace: bool, key: Any, start: int, stop: int, out: Any,
 ) -> None:  # fmt: skip
     """Fill the columns of the roots start..stop-1 in `out [T, M]`."""
     history_start, history_offsets, history_neighbours = history
@@ -78,7 +80,7 @@ def _sample_roots(
     words = np.empty(fanouts.max(), dtype=np.uint64)
     tags = np.empty(fanouts.max(), dtype=np.int64)
     for b in range(start, stop):
-        root_key = derive_numba(key, roots[b])
+        root_key = derive_numba(key, root_keys[b])
         out[:, b] = roots[b]
         # A hop has `width` positions per root, those of all roots beginning at `first`; `base` counts the positions of
         # this root's tree in the hops before.

@@ -70,7 +70,7 @@ class SamplingSettings:
         return sum(widths(self.fanouts))
 
     def key(self, epoch: int) -> int:
-        """The stream of all draws of one epoch; below it come the root, the step and the slot."""
+        """The stream of all draws of one epoch; below it come the root's id, the step and the slot."""
         return rng.derive(self.seed, epoch)
 
 

@@ -44,6 +44,7 @@ class TorchBackend:
 
     def __init__(self, graph: DynamicGraph, device: torch.device) -> None:
         self.history, self.snapshot = _View.of(graph.history, device), _View.of(graph.snapshot, device)
+        self.keys = _tensor(graph.node_keys, device)
         self.device = device
 
     def sample(
@@ -53,7 +54,7 @@ class TorchBackend:
         root = torch.from_numpy(roots).to(self.device)
         step = torch.from_numpy(steps).to(self.device)[:, None]
         epoch_key = torch.tensor(rng.signed(key), device=self.device)
-        keys = rng.derive_torch(rng.derive_torch(epoch_key, root), step)
+        keys = rng.derive_torch(rng.derive_torch(epoch_key, self.keys[root]), step)
         parents = root.expand(1, len(steps), -1)
         hops, slot = [parents], 1
         for fanout, history_slots in zip(settings.fanouts, settings.history_slots, strict=True):

@@ -36,7 +36,7 @@ def _is_history(word, j, threshold, SPLIT: tl.constexpr):  # type: ignore[no-unt
 
 @triton.jit
 def _hop_kernel(  # type: ignore[no-untyped-def]
-    nodes, key, steps, history_start, history_offsets, history_neighbours, snapshot_start, snapshot_offsets,
+    nodes, key, keys, steps, history_start, history_offsets, history_neighbours, snapshot_start, snapshot_offsets,
     snapshot_neighbours, threshold, columns, tree_columns, roots, first, following, base, total,
     WIDTH: tl.constexpr, FANOUT: tl.constexpr, PAD: tl.constexpr, SPLIT: tl.constexpr, LAG: tl.constexpr,
     REPLACE: tl.constexpr, BLOCK: tl.constexpr,
@@ -49,7 +49,8 @@ def _hop_kernel(  # type: ignore[no-untyped-def]
     step = tl.load(steps + row, mask=inside, other=0)
     root = tl.load(tree + parent // WIDTH, mask=inside, other=0)
     node = tl.load(tree + first + parent, mask=inside, other=0).to(tl.int64)
-    stream = derive(derive(tl.load(key).to(tl.uint64), root), step)
+    root_key = tl.load(keys + root, mask=inside, other=0).to(tl.uint64)
+    stream = derive(derive(tl.load(key).to(tl.uint64), root_key), step)
     slot = base + (parent % WIDTH) * FANOUT
     cell = node * columns + step
     known = tl.load(history_offsets + cell + LAG, mask=inside, other=0).to(tl.int64)
@@ -119,9 +120,9 @@ class TritonBackend(TorchBackend):
                 block = min(_PARENTS, max(16, 2048 // pad))
                 if total:
                     _hop_kernel[(triton.cdiv(total, block),)](
-                        nodes, key, steps, history.indptr, history.step_offsets, history.neighbours, snapshot.indptr,
-                        snapshot.step_offsets, snapshot.neighbours, settings.threshold, history.step_offsets.shape[1],
-                        count * tree, count, first, following, base, total,
+                        nodes, key, self.keys, steps, history.indptr, history.step_offsets, history.neighbours,
+                        snapshot.indptr, snapshot.step_offsets, snapshot.neighbours, settings.threshold,
+                        history.step_offsets.shape[1], count * tree, count, first, following, base, total,
                         WIDTH=width, FANOUT=fanout, PAD=pad, SPLIT=split, LAG=settings.lag,
                         REPLACE=settings.replace, BLOCK=block,
                     )  # fmt: skip

@@ -40,6 +40,11 @@ def test_integers_beside_text_are_compared_as_text(other: list[str]) -> None:
     assert [column.tolist() for column in codes] == [[0, 1], [0, 2]]
 
 
+def test_numbers_keep_their_order_when_a_name_turns_up() -> None:
+    ids, _ = number_values(as_column(["10", "9", "b", "-2", "007", "a"]))
+    assert list(ids) == ["-2", "9", "10", "007", "a", "b"]
+
+
 def test_whole_floats_are_integers_and_others_text() -> None:
     assert list(number_values(as_column(np.array([2.0, 1.0])))[0]) == [1, 2]
     assert list(number_values(as_column(np.array([2.5, 1.0])))[0]) == ["1", "2.5"]

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from chronospike.data.csr import IntArray, smallest_int
-from chronospike.data.ids import NodeIds, as_id_array
+from chronospike.data.ids import NodeIds, as_id_array, whole_or_null
 from chronospike.data.reading.tables import is_text
 
 PLAIN_INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"
@@ -30,11 +30,24 @@ def number_values(*columns: pa.ChunkedArray) -> tuple[NodeIds, list[IntArray]]:
     chunks = [chunk for column in columns for chunk in column.chunks]
     distinct, codes = distinct_values(pa.chunked_array(chunks, type=columns[0].type))
     values = as_id_array(distinct)
-    order = pc.sort_indices(values).to_numpy()
+    order = _order(values)
     rank = np.empty(len(order), dtype=smallest_int(max(len(order) - 1, 2**15)))
     rank[order] = np.arange(len(order), dtype=rank.dtype)
     bounds = np.cumsum([len(column) for column in columns])[:-1]
     return NodeIds(values.take(pa.array(order))), list(np.split(rank[codes], bounds))
+
+
+def _order(values: pa.Array) -> NDArray[np.int64]:
+    """The places of the values in ascending order: whole numbers by size, then text by letters.
+
+    Numbers come first among text too, so that a name which turns up later leaves their order as it was.
+    """
+    by_letters = np.asarray(pc.sort_indices(values).to_numpy(), dtype=np.int64)
+    if not pa.types.is_large_string(values.type):
+        return by_letters
+    numbers = whole_or_null(values).take(pa.array(by_letters))
+    size = numbers.fill_null(0).to_numpy(zero_copy_only=False)
+    return by_letters[np.lexsort((size, np.asarray(numbers.is_null().to_numpy(zero_copy_only=False))))]
 
 
 def distinct_values(column: pa.ChunkedArray) -> tuple[pa.Array, NDArray[np.int32]]:
