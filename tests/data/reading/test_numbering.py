@@ -16,8 +16,8 @@ def test_plain_integers_are_ordered_by_size() -> None:
 
 def test_one_id_that_is_no_plain_integer_makes_all_text() -> None:
     ids, (codes,) = number_values(as_column(["10", "9", "007"]))
-    assert list(ids) == ["007", "10", "9"]
-    assert codes.tolist() == [1, 2, 0]
+    assert list(ids) == ["9", "10", "007"]
+    assert codes.tolist() == [1, 0, 2]
 
 
 def test_columns_share_one_numbering_whatever_their_chunks() -> None:
