@@ -51,7 +51,7 @@ def train(
     if resume and overwrite:
         raise InputError("--resume goes on with a run and --overwrite replaces it: choose one")
     if run is not None and not resume and not dry_run:
-        check_target(run.path, overwrite=overwrite, marker=CONFIG)
+        check_target(run.path, overwrite=overwrite, marker=CONFIG, in_place=True)
     settings, facts = _settings(run if resume else None, graph, preset, assignments, ratio, seed)
     if run is None or dry_run:
         from chronospike.cli.estimate import report_estimate

@@ -72,7 +72,7 @@ class RunFolder:
 
     def begin(self, settings: Settings, facts: dict[str, Any], overwrite: bool) -> None:
         """Start a new run; one that is there is refused unless `overwrite`."""
-        check_target(self.path, overwrite=overwrite, marker=CONFIG)
+        check_target(self.path, overwrite=overwrite, marker=CONFIG, in_place=True)
         for name in (EPOCHS, METRICS, PREDICTIONS, WEIGHTS, "report.html"):
             (self.path / name).unlink(missing_ok=True)
         self.checkpoint.unlink(missing_ok=True)
