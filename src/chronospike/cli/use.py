@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chronospike.cli.common import print_json, progress, say
+from chronospike.cli.common import output_place, print_json, progress, say
 from chronospike.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 Run = Annotated[Path, typer.Argument(help="A run folder.")]
 Graph = Annotated[Path | None, typer.Option(help="Another graph folder. Default: the run's own.")]
-Nodes = Annotated[Path | None, typer.Option(help="A file with a node per line. Default: all nodes.")]
+Nodes = Annotated[Path | None, typer.Option(help="A file with a node per line, or a node column. Default: all nodes.")]
+Format = Annotated[
+    str | None, typer.Option("--format", help="Of an output without an ending, such as '-'. Default: csv.")
+]
 AsOf = Annotated[str | None, typer.Option(help="A step or a time: see only what was there by then.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Smooth = Annotated[bool, typer.Option("--smooth", help="Also spread the training labels over the edges.")]
@@ -52,8 +55,10 @@ def evaluate(
 
 
 def predict(
+    context: typer.Context,
     run: Run,
-    output: Annotated[Path, typer.Option("-o", "--output", help="The CSV file to write.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="A .csv, .parquet or .jsonl file, or - for stdout.")],
+    format: Format = None,
     nodes: Nodes = None,
     as_of: AsOf = None,
     graph: Graph = None,
@@ -63,9 +68,12 @@ def predict(
     """Write the class and the probability of each class for nodes of the graph, by your own node ids."""
     import numpy as np
 
+    from chronospike.table_files import TABLES, output_format
     from chronospike.training.execute import smooth_all
-    from chronospike.training.run import write_predictions
+    from chronospike.training.predictions import write_predictions
 
+    output = output_place(context, output)
+    kind = output_format(output, format, TABLES)
     if smooth and as_of is not None:
         raise InputError("--smooth spreads labels over all edges and cannot be combined with --as-of")
     fitted = _open(run, graph, device, as_of, needs_labels=smooth)
@@ -78,38 +86,38 @@ def predict(
         say(f"smoothed with the training labels: {strengths}")
     else:
         probabilities = _infer(model, problem, chosen)[0]
-    write_predictions(output, problem.graph, chosen, probabilities, fitted.split)
+    write_predictions(output, problem.graph, chosen, probabilities, fitted.split, kind)
     say(f"wrote {output}: {len(chosen):,} nodes, seed {problem.settings.seed}")
 
 
 def embed(
+    context: typer.Context,
     run: Run,
-    output: Annotated[Path, typer.Option("-o", "--output", help="A .npy or .parquet file.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="A .npy, .parquet, .csv or .jsonl file, or - for stdout.")
+    ],
+    format: Format = None,
     nodes: Nodes = None,
     as_of: AsOf = None,
     graph: Graph = None,
     device: Device = "auto",
 ) -> None:
-    """Write the embedding z of nodes, as .npy (rows in the order asked for) or .parquet (with node ids)."""
-    import numpy as np
+    """Write the embedding z of nodes, as .npy (rows in the order asked for) or as a table with node ids."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    from chronospike.files import atomic_file
+    from chronospike.table_files import ARRAYS, output_format, write_array, write_table
 
-    if output.suffix not in (".npy", ".parquet"):
-        raise InputError(f"{output}: embeddings are written as .npy or .parquet")
+    output = output_place(context, output)
+    kind = output_format(output, format, ARRAYS)
     fitted = _open(run, graph, device, as_of, needs_labels=False)
     model, problem = fitted.model, fitted.problem
     chosen = _nodes(problem.graph, nodes)
     vectors = _infer(model, problem, chosen)[1]
-    with atomic_file(output) as partial:
-        if output.suffix == ".npy":
-            with partial.open("wb") as file:
-                np.save(file, vectors)
-        else:
-            columns = {f"z{i}": vectors[:, i] for i in range(vectors.shape[1])}
-            pq.write_table(pa.table({"node": problem.graph.ids.take(chosen), **columns}), partial)
+    if kind == "npy":
+        write_array(output, vectors)
+    else:
+        columns = {f"z{i}": vectors[:, i] for i in range(vectors.shape[1])}
+        write_table(output, pa.table({"node": problem.graph.ids.take(chosen), **columns}), kind)
     say(f"wrote {output}: {list(vectors.shape)}, seed {problem.settings.seed}")
 
 
@@ -168,22 +176,12 @@ def _step_or_time(text: str, graph: DynamicGraph) -> int | float | str:
 
 
 def _nodes(graph: DynamicGraph, file: Path | None) -> NDArray[np.int64]:
-    """Node indices of the ids in `file`, a node per line, or of all nodes."""
+    """Node indices of the ids in `file`, or of all nodes."""
     import numpy as np
 
-    if file is None:
-        return np.arange(graph.num_nodes)
-    if not file.is_file():
-        raise InputError(f"{file}: no such file")
-    ids = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-    if not ids:
-        raise InputError(f"{file} holds no nodes")
-    found = graph.ids.lookup(ids)
-    unknown = [ids[i] for i in np.flatnonzero(found < 0)]
-    if unknown:
-        first = ", ".join(repr(name) for name in unknown[:3])
-        raise InputError(f"{file}: {len(unknown)} node(s) are not in the graph, the first: {first}")
-    return found
+    from chronospike.data.reading.node_lists import read_nodes
+
+    return np.arange(graph.num_nodes) if file is None else read_nodes(file, graph.ids)
 
 
 def _infer(model: ChronoSpike, problem: Problem, nodes: Any) -> tuple[Any, Any]:

@@ -27,9 +27,10 @@ from chronospike.training.evaluation import (
 )
 from chronospike.training.inference import Progress, infer
 from chronospike.training.loop import State, Trainer, Watcher
+from chronospike.training.predictions import write_predictions
 from chronospike.training.problem import architecture, make_problem, new_model
 from chronospike.training.refit import Fitted, second_trainer
-from chronospike.training.run import METRICS, PREDICTIONS, RunFolder, write_predictions
+from chronospike.training.run import METRICS, PREDICTIONS, RunFolder
 from chronospike.training.smoothing import choose_and_smooth
 from chronospike.training.weights import class_names, load_weights, rebuild, save_weights
 

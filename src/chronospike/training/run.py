@@ -17,15 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.csv
 import yaml
-from numpy.typing import NDArray
 
 from chronospike.config import Settings, make_settings, read_settings, write_settings
-from chronospike.data.graph import DynamicGraph
-from chronospike.data.splits import Split
 from chronospike.errors import InputError, StorageError
 from chronospike.files import atomic_file, check_target, space_errors, write_json
 from chronospike.training.loop import EpochReport
@@ -100,27 +94,6 @@ class RunFolder:
         path = self.path / EPOCHS
         with space_errors(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(report)) + "\n")
-
-
-def write_predictions(
-    path: Path, graph: DynamicGraph, nodes: NDArray[np.integer[Any]], probabilities: NDArray[Any], split: Split | None
-) -> None:
-    """A CSV with the user's node ids, the predicted class, its probabilities and, if any are known, class and split."""
-    names = np.array(graph.class_names, dtype=object)
-    columns: dict[str, Any] = {"node": graph.ids.take(nodes)}
-    columns["class"] = pa.array(names[probabilities.argmax(axis=1)], type=pa.string())
-    for index, name in enumerate(graph.class_names):
-        columns[f"probability {name}"] = np.round(probabilities[:, index].astype(np.float64), 6)
-    if graph.labels is not None and len(graph.labelled):
-        codes = np.asarray(graph.labels)[nodes]
-        columns["label"] = pa.array(np.where(codes >= 0, names[codes], None), type=pa.string())
-    if split is not None and len(graph.labelled):
-        part = np.full(graph.num_nodes, "", dtype=object)
-        for name, members in (("train", split.train), ("validation", split.validation), ("test", split.test)):
-            part[members] = name
-        columns["split"] = pa.array(part[nodes], type=pa.string())
-    with atomic_file(path) as partial:
-        pyarrow.csv.write_csv(pa.table(columns), partial)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
