@@ -6,14 +6,18 @@ import errno
 import glob
 import json
 import os
+import re
 import shutil
 import socket
+import stat
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from chronospike.errors import InputError, OutOfSpaceError, StorageError
+from chronospike.streams import copy_to_stream, is_stream
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -23,41 +27,36 @@ def atomic_folder(target: Path, *, overwrite: bool = False, marker: str = "meta.
     """Yield a new folder that becomes `target` when the block ends, and vanishes if it fails.
 
     An existing `target` is refused, unless it is empty, or `overwrite` is set and it holds `marker`
-    (so that a folder of something else is never replaced).
+    (so that a folder of something else is never replaced). Of a link, the folder it points to is replaced.
     """
     check_target(target, overwrite=overwrite, marker=marker)
-    made = _make_parents(target)
-    _remove_abandoned(target)
-    partial = _partial(target)
-    try:
-        with space_errors(target):
-            partial.mkdir()
-            yield partial
-            _swap(partial, target)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        for folder in made:
-            _remove_if_empty(folder)
-        raise
+    with _partial_of(target) as (partial, place):
+        partial.mkdir()
+        yield partial
+        _swap(partial, place)
 
 
 @contextmanager
 def atomic_file(target: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `target` that is renamed onto it when the block ends."""
-    if target.is_dir():
-        raise InputError(f"{target} is a folder. Choose another name for the output file")
-    made = _make_parents(target)
-    _remove_abandoned(target)
-    partial = _partial(target)
-    try:
-        with space_errors(target):
-            yield partial
-            partial.replace(target)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        for folder in made:
-            _remove_if_empty(folder)
-        raise
+    """Yield a temporary path whose content becomes that of `target` when the block ends, and vanishes if it fails.
+
+    Of a link, the file it points to is replaced. What is no regular file (a pipe, a device, `/dev/stdout`) is
+    written to, never replaced.
+    """
+    check_file(target)
+    if is_stream(target):
+        with tempfile.TemporaryDirectory(prefix="chronospike-", ignore_cleanup_errors=True) as folder:
+            partial = Path(folder) / f"content{target.suffix}"
+            with space_errors(partial):
+                yield partial
+            with space_errors(target):
+                copy_to_stream(partial, target)
+        return
+    with _partial_of(target) as (partial, place):
+        yield partial
+        if place.exists():
+            _keep_permissions(place, partial)
+        partial.replace(place)
 
 
 def write_json(target: Path, content: Any) -> None:
@@ -79,74 +78,163 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def check_target(target: Path, *, overwrite: bool, marker: str = "meta.json") -> None:
-    """Refuse a target that would lose what is there; call it before long work."""
-    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
-        return
-    if not target.is_dir():
-        raise InputError(f"{target} is a file. Choose another name for the output folder")
-    if not overwrite:
-        raise InputError(f"{target} exists. Choose another name or pass --overwrite")
-    if not (target / marker).is_file():
-        raise InputError(f"{target} is not a folder that chronospike wrote, so it is not overwritten")
+def check_target(target: Path, *, overwrite: bool, marker: str = "meta.json", in_place: bool = False) -> None:
+    """Refuse a target that would lose what is there, or cannot be replaced; call it before long work.
+
+    Args:
+        in_place: the folder itself stays and is written into, so that it may be the current one.
+    """
+    with space_errors(target):
+        if not target.exists():
+            return
+        if not target.is_dir():
+            raise InputError(f"{target} is a file. Choose another name for the output folder")
+        if not in_place:
+            _check_replaceable(target)
+        if not any(target.iterdir()):
+            return
+        if not overwrite:
+            raise InputError(f"{target} exists. Choose another name or pass --overwrite")
+        if not (target / marker).is_file():
+            raise InputError(f"{target} is not a folder that chronospike wrote, so it is not overwritten")
+
+
+def check_file(target: Path) -> None:
+    """Refuse a file that cannot be written, as far as that can be known before; call it before long work."""
+    with space_errors(target):
+        if target.is_dir():
+            raise InputError(f"{target} is a folder. Choose another name for the output file")
+        if is_stream(target):
+            return
+        place = _real(target)
+        if place.is_symlink():
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        parent = _existing_parent(place)
+        if not parent.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(parent, os.W_OK | os.X_OK):
+            raise InputError(f"{target}: cannot write here (no right to write to the folder {parent})")
 
 
 @contextmanager
 def space_errors(target: Path) -> Iterator[None]:
-    """Turn 'no space left' and 'not allowed' into one line that names the target."""
+    """Turn 'no space left', 'not allowed' and their like into one line that names the target."""
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
+        # A reader that went away (`| head`) is for the command line to judge; another file's trouble is not ours.
+        if isinstance(error, BrokenPipeError) or not _concerns(target, error):
+            raise
+        if error.errno in _FULL or (error.errno is None and re.search(r"requested and \d+ written", str(error))):
             free = shutil.disk_usage(_existing_parent(target)).free
             raise OutOfSpaceError(
                 f"{target}: the disk is full ({free / 1e6:,.0f} MB free). Nothing was left behind; "
                 "free some space or write elsewhere"
             ) from error
-        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR):
-            raise InputError(f"{target}: cannot write here ({error.strerror})") from error
-        raise
+        # Not error.strerror, which some libraries fill with a paragraph.
+        reason = str(error) if error.errno is None else os.strerror(error.errno)
+        raise InputError(f"{target}: cannot write here ({reason})") from error
 
 
-def _swap(partial: Path, target: Path) -> None:
-    if not target.exists():
-        partial.rename(target)
-        return
-    aside = target.with_name(f".{target.name}.old-{os.getpid()}")
-    target.rename(aside)
-    try:
-        partial.rename(target)
-    except OSError:
-        aside.rename(target)
-        raise
-    shutil.rmtree(aside)
+def _concerns(target: Path, error: OSError) -> bool:
+    """Whether the error is about `target` or something beside or below it, as far as it tells."""
+    if not isinstance(error.filename, (str, os.PathLike)):
+        return True
+    there, folder = _real(Path(error.filename)), _real(target).parent
+    return there.is_relative_to(folder) or folder.is_relative_to(there)
 
 
-def _make_parents(target: Path) -> list[Path]:
-    """Create the missing parents and return them, innermost first."""
-    missing = [folder for folder in target.absolute().parents if not folder.exists()]
+@contextmanager
+def _partial_of(target: Path) -> Iterator[tuple[Path, Path]]:
+    """A temporary path and the place it is for, links followed; both it and new parents go if the block fails."""
+    made: list[Path] = []
     with space_errors(target):
-        for folder in reversed(missing):
-            folder.mkdir()
-    return missing
+        place = _real(target)
+        partial = _beside(place, "partial")
+        try:
+            _make_parents(place, made)
+            _remove_abandoned(place)
+            yield partial, place
+        except BaseException:
+            _remove(partial)
+            for folder in reversed(made):
+                _remove_if_empty(folder)
+            raise
 
 
-def _partial(target: Path) -> Path:
-    """A hidden name beside `target` that tells whose it is; the suffix stays, since some writers go by it."""
-    return target.with_name(f".{target.name}.partial-{socket.gethostname()}-{os.getpid()}{target.suffix}")
+def _swap(partial: Path, place: Path) -> None:
+    if not place.exists():
+        partial.rename(place)
+        return
+    _keep_permissions(place, partial)
+    aside = _beside(place, "old")
+    place.rename(aside)
+    try:
+        partial.rename(place)
+    except BaseException:
+        aside.rename(place)
+        raise
+    _remove(aside)
 
 
-def _remove_abandoned(target: Path) -> None:
-    """What is left of earlier tries at this target whose process on this host is gone (it was killed)."""
-    prefix = f".{target.name}.partial-{socket.gethostname()}-"
-    for left in target.absolute().parent.glob(f"{glob.escape(prefix)}*"):
-        process = left.name.removeprefix(prefix).removesuffix(target.suffix)
-        if process.isdecimal() and not Path(f"/proc/{process}").exists():
-            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+def _check_replaceable(target: Path) -> None:
+    place = _real(target)
+    if Path.cwd().resolve().is_relative_to(place):
+        raise InputError(f"{target} is the current folder or holds it. Choose another name for the output folder")
+    if os.path.ismount(place):
+        raise InputError(f"{target} is a mount point, which cannot be replaced. Choose a folder below it")
+
+
+def _keep_permissions(old: Path, new: Path) -> None:
+    """Give `new` the mode of `old`, and its owner as far as that is allowed."""
+    before = old.stat()
+    with suppress(PermissionError):
+        os.chown(new, before.st_uid, before.st_gid)
+    new.chmod(stat.S_IMODE(before.st_mode))
+
+
+def _make_parents(place: Path, made: list[Path]) -> None:
+    """Create the missing parents and note them in `made`, outermost first."""
+    missing = [folder for folder in place.parents if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir()
+        made.append(folder)
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
+
+def _beside(place: Path, what: str) -> Path:
+    """A hidden name beside `place` that tells whose it is; the suffix stays, since some writers go by it."""
+    return place.with_name(f".{place.name}.{what}-{socket.gethostname()}-{os.getpid()}{place.suffix}")
+
+
+def _remove_abandoned(place: Path) -> None:
+    """What is left of earlier tries at this place whose process on this host is gone (it was killed)."""
+    # An old folder set aside is the only copy as long as nothing has taken its place.
+    for what in ("partial", "old") if place.exists() else ("partial",):
+        prefix = f".{place.name}.{what}-{socket.gethostname()}-"
+        for left in place.parent.glob(f"{glob.escape(prefix)}*"):
+            process = left.name.removeprefix(prefix).removesuffix(place.suffix)
+            if process.isdecimal() and not Path(f"/proc/{process}").exists():
+                _remove(left)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a folder of ours as far as possible, also one with folders that may not be written to."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+    shutil.rmtree(path, ignore_errors=True)
+    if path.is_dir():
+        for folder, _, _ in os.walk(path):
+            with suppress(OSError):
+                Path(folder).chmod(stat.S_IRWXU)
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _remove_if_empty(folder: Path) -> None:
-    if folder.is_dir() and not any(folder.iterdir()):
+    with suppress(OSError):
         folder.rmdir()
 
 

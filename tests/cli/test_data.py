@@ -11,6 +11,7 @@ from chronospike.data import storage
 from chronospike.data.lookalike import LIKE
 from chronospike.data.storage import open_graph
 from tests.small_runs import contents, refused, saved_graph, worked
+from tests.standard_input import standard_input
 
 EDGES = "source,target,time\na,b,1\nb,c,2\nc,d,3\nd,a,3\na,a,3\nb,c,2\n"
 LABELS = "node,label\na,cat\nb,dog\nc,cat\n"
@@ -46,6 +47,25 @@ def test_import_tells_people_what_it_did(capsys: pytest.CaptureFixture[str], tmp
     assert "6; repeats within a step 1, self-loops 1 (both left out)" in said
     assert f"wrote {tmp_path / 'g'}" in said
     assert "none" in worked(capsys, "data", "info", tmp_path / "g")
+
+
+def test_edges_and_labels_come_from_standard_input(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, edges: Path
+) -> None:
+    with standard_input(EDGES.encode()):
+        worked(capsys, "data", "import", "-", "-o", tmp_path / "g")
+    with standard_input(LABELS.encode()):
+        worked(capsys, "data", "import", edges, "--labels", "-", "-o", tmp_path / "labelled")
+    assert open_graph(tmp_path / "g").snapshot_edges == 4
+    assert len(open_graph(tmp_path / "labelled").labelled) == 3
+
+
+def test_the_current_folder_is_not_replaced(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, edges: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert ". is the current folder or holds it" in refused(capsys, "data", "import", edges, "-o", ".")
+    assert list(tmp_path.iterdir()) == [edges]
 
 
 def test_columns_steps_and_direction_can_be_chosen(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

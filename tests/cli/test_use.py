@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,18 @@ from chronospike.cli import run as run_command
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
 from chronospike.data.storage import open_graph, save_graph
-from tests.small_runs import assignments, contents, refused, saved_graph, small_graph, train, with_other_future, worked
+from tests.small_runs import (
+    assignments,
+    command,
+    contents,
+    refused,
+    saved_graph,
+    small_graph,
+    train,
+    with_other_future,
+    worked,
+)
+from tests.standard_input import standard_input
 
 
 def dated_graph() -> DynamicGraph:
@@ -79,6 +91,65 @@ def test_a_node_file_that_is_missing_or_empty_is_named(
     assert "none.txt: no such file" in refused(capsys, *arguments, tmp_path / "none.txt")
 
 
+def test_predictions_are_written_as_their_ending_says(
+    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
+) -> None:
+    for name in ("p.csv", "p.parquet", "p.jsonl"):
+        worked(capsys, "predict", place / "run", "-o", tmp_path / name)
+    lines = (tmp_path / "p.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line) for line in lines] == pq.read_table(tmp_path / "p.parquet").to_pylist()
+    assert [json.loads(line)["class"] for line in lines] == [row["class"] for row in read_csv(tmp_path / "p.csv")]
+
+
+@pytest.mark.parametrize(("verb", "name"), [("predict", "p.txt"), ("predict", "p.npy"), ("embed", "z"), ("embed", "a")])
+def test_an_ending_that_tells_no_format_is_refused_before_any_work(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, verb: str, name: str
+) -> None:
+    (tmp_path / "a").mkdir()
+    assert str(tmp_path / name) in refused(capsys, verb, tmp_path / "no run", "-o", tmp_path / name)
+
+
+@pytest.mark.parametrize("output", ["-", "/dev/stdout", "link.csv"])
+def test_standard_output_gets_the_predictions_and_nothing_else(
+    capfd: pytest.CaptureFixture[str], place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link.csv").symlink_to("/dev/stdout")
+    result = command(capfd, "predict", place / "run", "--smooth", "-o", output)
+    assert result.out.splitlines()[0] == '"node","class","probability 0","probability 1","label","split"'
+    assert len(result.out.splitlines()) == 121
+    assert "smoothed with the training labels" in result.err
+    assert [path.name for path in tmp_path.iterdir()] == ["link.csv"]
+    assert Path("/dev/stdout").is_symlink()
+
+
+def test_after_standard_output_messages_go_where_they_did(
+    capfd: pytest.CaptureFixture[str], place: Path, tmp_path: Path
+) -> None:
+    assert "wrote" in command(capfd, "embed", place / "run", "-o", "-", "--format", "jsonl").err
+    assert "wrote" in worked(capfd, "embed", place / "run", "-o", tmp_path / "z.csv")
+
+
+def test_a_reader_that_went_away_is_no_failure(capfd: pytest.CaptureFixture[str], place: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        result = command(capfd, "predict", place / "run", "-o", f"/dev/fd/{writing}")
+    finally:
+        os.close(writing)
+    assert (result.code, result.err) == (0, "")
+
+
+def test_nodes_come_from_standard_input_and_from_predictions(
+    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
+) -> None:
+    with standard_input(b"0077\r\n0003\r\n0077\r\n"):
+        worked(capsys, "predict", place / "run", "--nodes", "-", "-o", tmp_path / "a.csv")
+    worked(capsys, "predict", place / "run", "--nodes", tmp_path / "a.csv", "-o", tmp_path / "b.csv")
+    assert [row["node"] for row in read_csv(tmp_path / "a.csv")] == ["0077", "0003", "0077"]
+    assert (tmp_path / "b.csv").read_bytes() == (tmp_path / "a.csv").read_bytes()
+
+
 def test_embeddings_are_written_as_npy_and_as_parquet(
     capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
 ) -> None:
@@ -89,7 +160,8 @@ def test_embeddings_are_written_as_npy_and_as_parquet(
     assert table.column_names == ["node", *(f"z{i}" for i in range(8))]
     assert table["node"].to_pylist() == [f"{v:04d}" for v in range(120)]
     np.testing.assert_array_equal(np.stack([table[f"z{i}"].to_numpy() for i in range(8)], axis=1), vectors)
-    assert "are written as .npy or .parquet" in refused(capsys, "embed", place / "run", "-o", tmp_path / "z.csv")
+    worked(capsys, "embed", place / "run", "-o", tmp_path / "z.csv")
+    np.testing.assert_array_equal([np.float32(row["z3"]) for row in read_csv(tmp_path / "z.csv")], vectors[:, 3])
 
 
 @pytest.mark.parametrize(("as_of", "same"), [("2", "2020-06-30"), ("0", "2018-01-01"), ("4", "2022")])

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from chronospike.data.attributes import Column
 from chronospike.data.graph import DynamicGraph
@@ -46,6 +47,14 @@ def as_arrays(_: Path) -> Any:
     return np.array(SOURCE), np.array(TARGET), np.array(TIME)
 
 
+def as_triples(_: Path) -> Any:
+    return list(zip(SOURCE, TARGET, TIME, strict=True))
+
+
+def as_rows(_: Path) -> Any:
+    return np.array(list(zip(SOURCE, TARGET, TIME, strict=True)), dtype=object)
+
+
 def as_networkx(_: Path) -> Any:
     graph = pytest.importorskip("networkx").MultiGraph()
     for u, v, t in zip(SOURCE, TARGET, TIME, strict=True):
@@ -59,7 +68,10 @@ def links(graph: DynamicGraph) -> list[set[frozenset[int | str]]]:
     return [{frozenset((graph.ids[u], graph.ids[v])) for u, v in zip(*ends, strict=True)} for ends in steps]
 
 
-@pytest.mark.parametrize("kind", [as_csv, as_parquet, as_arrow, as_pandas, as_polars, as_arrays, as_networkx])
+@pytest.mark.parametrize(
+    "kind",
+    [as_csv, as_parquet, as_arrow, as_pandas, as_polars, as_arrays, as_triples, as_rows, as_networkx],
+)
 def test_every_kind_of_input_gives_the_same_graph(tmp_path: Path, kind: Any) -> None:
     graph = import_graph(kind(tmp_path), labels=LABELS)
     assert links(graph) == [
@@ -75,6 +87,37 @@ def test_an_object_like_temporal_data_is_taken() -> None:
     events = SimpleNamespace(src=np.array([0, 1]), dst=np.array([1, 2]), t=np.array([5, 6]))
     graph = import_graph(events)
     assert (graph.num_nodes, graph.num_steps, graph.snapshot_edges) == (3, 2, 2)
+
+
+@pytest.mark.parametrize("kind", [np.array, np.float64, torch.tensor, list], ids=lambda kind: kind.__name__)
+def test_rows_of_numbers_are_a_source_a_target_and_a_time(kind: Any) -> None:
+    graph = import_graph(kind([[0, 1, 5], [1, 2, 6]]))
+    assert list(graph.ids) == [0, 1, 2]
+    assert graph.step_start.tolist() == [5, 6]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (np.zeros((2, 4)), "an array of shape [2, 4] is no list of edges; expected [E, 3]"),
+        (torch.zeros(3), "an array of shape [3] is no list of edges"),
+        ([(0, 1, 5), (1, 2)], "a list whose item 1 is (1, 2) is no list of edges"),
+        (["abc", "def"], "a list whose item 0 is 'abc' is no list of edges"),
+        (([0], [1], [5], [2], [7]), "a list whose item 0 is [0] is no list of edges"),
+        (([[0]], [1], 5), "arrays: 'time' must be a list or an array of one dimension"),
+        ((np.zeros((2, 2)), [1, 2], [5, 6]), "arrays: 'source' must be a list or an array of one dimension"),
+    ],
+)
+def test_other_shapes_are_one_line(data: Any, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        import_graph(data)
+    assert message in str(caught.value)
+
+
+def test_standard_input_cannot_be_two_inputs() -> None:
+    for labels in ("-", "/dev/stdin", "/proc/self/fd/0"):
+        with pytest.raises(InputError, match="standard input can be read only once"):
+            import_graph("-", labels=labels)
 
 
 def test_labels_come_from_tables_and_files_too(tmp_path: Path) -> None:

@@ -1,20 +1,14 @@
 from __future__ import annotations
 
-import csv
 import json
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from chronospike.data.ids import NodeIds
-from chronospike.data.splits import Split
 from chronospike.errors import InputError, StorageError
 from chronospike.training.loop import EpochReport
 from chronospike.training.problem import split_for
-from chronospike.training.run import RunFolder, write_predictions
-from tests.six_nodes import six_nodes
+from chronospike.training.run import RunFolder
 from tests.small_runs import begun, contents, small_graph, small_settings
 
 
@@ -98,26 +92,3 @@ def test_epochs_are_rewritten_and_appended(tmp_path: Path) -> None:
     assert [line["epoch"] for line in lines] == [0, 1]
     assert lines[0]["best"] is True
     assert lines[0]["validation_macro_f1"] == 0.5
-
-
-def test_predictions_are_written_by_the_users_own_ids(tmp_path: Path) -> None:
-    graph = six_nodes().with_labels(np.array([0, 1, 1, -1, -1, 0]), ("Zürich", "a,b"))
-    graph = replace(graph, ids=NodeIds.of(["007", "7", 'say "hi"', "x,y", "naïve", "-"]))
-    split = Split(np.array([0]), np.array([1]), np.array([2]))
-    chances = np.array([[0.25, 0.75], [1 / 3, 2 / 3], [0.9, 0.1], [0.5, 0.5]])
-    write_predictions(tmp_path / "out.csv", graph, np.array([3, 0, 2, 1]), chances, split)
-    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.reader(file))
-    assert rows == [
-        ["node", "class", "probability Zürich", "probability a,b", "label", "split"],
-        ["x,y", "a,b", "0.25", "0.75", "", ""],
-        ["007", "a,b", "0.333333", "0.666667", "Zürich", "train"],
-        ['say "hi"', "Zürich", "0.9", "0.1", "a,b", "test"],
-        ["7", "Zürich", "0.5", "0.5", "a,b", "validation"],
-    ]
-
-
-def test_predictions_without_labels_or_split_have_no_such_columns(tmp_path: Path) -> None:
-    graph = replace(six_nodes(), class_names=("a", "b"))
-    write_predictions(tmp_path / "out.csv", graph, np.array([0]), np.array([[0.25, 0.75]]), None)
-    assert (tmp_path / "out.csv").read_text().splitlines()[0] == '"node","class","probability a","probability b"'

@@ -6,7 +6,8 @@ import json
 import sys
 import time as clock
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from typing import Any, Protocol
 
 import typer
@@ -42,6 +43,16 @@ def report_error(message: str) -> None:
 def say(message: str = "") -> None:
     """A line for the person at the terminal."""
     typer.echo(message)
+
+
+def output_place(context: typer.Context, output: Path) -> Path:
+    """Where `-o` leads: `-` is standard output, beside which the command's messages go to standard error."""
+    from chronospike.streams import STDOUT, descriptor_of
+
+    place = STDOUT if str(output) == "-" else output
+    if descriptor_of(place) == descriptor_of(STDOUT):
+        context.with_resource(redirect_stdout(sys.stderr))
+    return place
 
 
 def print_json(content: Any) -> None:

@@ -54,10 +54,10 @@ def earlier_runs(output: Path, seeds: int | None) -> list[RunFolder]:
 
 def check_output(plan: Plan, overwrite: bool) -> None:
     """Refuse an output folder that would lose what is there, unless it is a run, or several, and may be replaced."""
-    check_target(plan.output, overwrite=overwrite, marker=_marker(plan.output))
+    check_target(plan.output, overwrite=overwrite, marker=_marker(plan.output), in_place=True)
     for run, _ in plan.runs:
         if run.path != plan.output:
-            check_target(run.path, overwrite=overwrite, marker=CONFIG)
+            check_target(run.path, overwrite=overwrite, marker=CONFIG, in_place=True)
 
 
 def begin(plan: Plan, graph: DynamicGraph, split: Split, overwrite: bool) -> None:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chronospike.cli.common import print_json, progress, say
+from chronospike.cli.common import output_place, print_json, progress, say
 from chronospike.cli.options import AsJson, Device
-from chronospike.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +21,10 @@ if TYPE_CHECKING:
 
 Run = Annotated[Path, typer.Argument(help="A run folder.")]
 Graph = Annotated[Path | None, typer.Option(help="Another graph folder. Default: the run's own.")]
-Nodes = Annotated[Path | None, typer.Option(help="A file with a node per line. Default: all nodes.")]
+Nodes = Annotated[Path | None, typer.Option(help="A file with a node per line, or a node column. Default: all nodes.")]
+Format = Annotated[
+    str | None, typer.Option("--format", help="Of an output without an ending, such as '-'. Default: csv.")
+]
 AsOf = Annotated[str | None, typer.Option(help="A step or a time: see only what was there by then.")]
 Smooth = Annotated[bool, typer.Option("--smooth", help="Also spread the training labels over the edges.")]
 Force = Annotated[bool, typer.Option("--force", help="Go ahead though the features mean something else there.")]
@@ -90,8 +92,10 @@ def evaluate(
 
 
 def predict(
+    context: typer.Context,
     run: Run,
-    output: Annotated[Path, typer.Option("-o", "--output", help="The CSV file to write.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="A .csv, .parquet or .jsonl file, or - for stdout.")],
+    format: Format = None,
     nodes: Nodes = None,
     as_of: AsOf = None,
     graph: Graph = None,
@@ -105,8 +109,11 @@ def predict(
     """
     import numpy as np
 
-    from chronospike.training.run import write_predictions
+    from chronospike.table_files import TABLES, output_format
+    from chronospike.training.predictions import write_predictions
 
+    output = output_place(context, output)
+    kind = output_format(output, format, TABLES)
     opened = _open(run, graph, device, as_of, force)
     fitted, graph_ = opened.fitted, opened.fitted.problem.graph
     chosen = _nodes(graph_, nodes)
@@ -117,45 +124,45 @@ def predict(
         say(f"smoothed with the training labels: {strengths}")
     else:
         probabilities = _infer(fitted, chosen)[0]
-    write_predictions(output, graph_, chosen, probabilities, fitted.split, opened.seen)
+    write_predictions(output, graph_, chosen, probabilities, fitted.split, kind, opened.seen)
     say(f"wrote {output}: {len(chosen):,} nodes{opened.unseen_note(chosen)}, seed {fitted.problem.settings.seed}")
 
 
 def embed(
+    context: typer.Context,
     run: Run,
-    output: Annotated[Path, typer.Option("-o", "--output", help="A .npy or .parquet file.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="A .npy, .parquet, .csv or .jsonl file, or - for stdout.")
+    ],
+    format: Format = None,
     nodes: Nodes = None,
     as_of: AsOf = None,
     graph: Graph = None,
     force: Force = False,
     device: Device = "auto",
 ) -> None:
-    """Write the embeddings of nodes as .npy or .parquet.
+    """Write the embeddings of nodes as .npy or as a table.
 
-    Rows of .npy are in the order asked for; .parquet has a column with your node ids.
+    Rows of .npy are in the order asked for; tables (.parquet, .csv, .jsonl) have a column with your node ids.
     """
-    import numpy as np
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    from chronospike.files import atomic_file
+    from chronospike.table_files import ARRAYS, output_format, write_array, write_table
 
-    if output.suffix not in (".npy", ".parquet"):
-        raise InputError(f"{output}: embeddings are written as .npy or .parquet")
+    output = output_place(context, output)
+    kind = output_format(output, format, ARRAYS)
     opened = _open(run, graph, device, as_of, force)
     fitted = opened.fitted
     chosen = _nodes(fitted.problem.graph, nodes)
     vectors = _infer(fitted, chosen)[1]
-    with atomic_file(output) as partial:
-        if output.suffix == ".npy":
-            with partial.open("wb") as file:
-                np.save(file, vectors)
-        else:
-            columns: dict[str, Any] = {"node": fitted.problem.graph.ids.take(chosen)}
-            if opened.seen is not None:
-                columns["seen"] = opened.seen[chosen]
-            columns |= {f"z{i}": vectors[:, i] for i in range(vectors.shape[1])}
-            pq.write_table(pa.table(columns), partial)
+    if kind == "npy":
+        write_array(output, vectors)
+    else:
+        columns: dict[str, Any] = {"node": fitted.problem.graph.ids.take(chosen)}
+        if opened.seen is not None:
+            columns["seen"] = opened.seen[chosen]
+        columns |= {f"z{i}": vectors[:, i] for i in range(vectors.shape[1])}
+        write_table(output, pa.table(columns), kind)
     note = opened.unseen_note(chosen)
     say(f"wrote {output}: {list(vectors.shape)}{note}, seed {fitted.problem.settings.seed}")
 
@@ -230,22 +237,12 @@ def _open(
 
 
 def _nodes(graph: DynamicGraph, file: Path | None) -> NDArray[np.int64]:
-    """Node indices of the ids in `file`, a node per line, or of all nodes."""
+    """Node indices of the ids in `file`, or of all nodes."""
     import numpy as np
 
-    if file is None:
-        return np.arange(graph.num_nodes)
-    if not file.is_file():
-        raise InputError(f"{file}: no such file")
-    ids = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-    if not ids:
-        raise InputError(f"{file} holds no nodes")
-    found = graph.ids.lookup(ids)
-    unknown = [ids[i] for i in np.flatnonzero(found < 0)]
-    if unknown:
-        first = ", ".join(repr(name) for name in unknown[:3])
-        raise InputError(f"{file}: {len(unknown)} node(s) are not in the graph, the first: {first}")
-    return found
+    from chronospike.data.reading.node_lists import read_nodes
+
+    return np.arange(graph.num_nodes) if file is None else read_nodes(file, graph.ids)
 
 
 def _infer(fitted: Fitted, nodes: NDArray[np.int64]) -> tuple[Any, Any]:

@@ -14,8 +14,15 @@ from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
 from chronospike.data.reading.adapters import events_from_networkx, events_from_temporal_data
 from chronospike.data.reading.attributes import features_from_table, read_features
-from chronospike.data.reading.edges import events_from_arrays, events_from_table, read_events
+from chronospike.data.reading.edges import (
+    events_from_arrays,
+    events_from_rows,
+    events_from_table,
+    is_rows_of_edges,
+    read_events,
+)
 from chronospike.data.reading.labels import labels_from_mapping, labels_from_table, read_labels
+from chronospike.data.reading.tables import refuse_one_stream_twice
 from chronospike.data.steps import make_steps
 
 
@@ -43,9 +50,9 @@ def import_graph(
     """Build a graph from timestamped edges.
 
     Args:
-        data: a path (CSV, TSV, text, Parquet, JSON lines), an Arrow-compatible table (pandas, polars, pyarrow),
-            a tuple `(source, target, time)` of arrays, a networkx graph or a list of one per step, or a PyG
-            `TemporalData`.
+        data: a path (CSV, TSV, text, Parquet, JSON; `-` for standard input), an Arrow-compatible table (pandas, polars,
+            pyarrow), a tuple `(source, target, time)` of arrays, an array `[E, 3]` or a list of triples, a networkx
+            graph or a list of one per step, or a PyG `TemporalData`.
         labels: a path or table with a node and a label column, or a mapping from node id to label.
         features: the nodes' attributes: a path (table with a node column, or `.npy`), an Arrow-compatible table with a
             node column, or an array `[N, d]` or `[T, N, d]` in the order of the node ids.
@@ -60,6 +67,7 @@ def import_graph(
         on_missing: `"error"` or `"drop"` for rows with an empty value.
         on_unknown: `"error"` or `"drop"` for labels and features of nodes that have no edge.
     """
+    refuse_one_stream_twice(data, labels, features)
     events = _events(data, source, target, time, time_unit, header, delimiter, on_missing)
     times = make_steps(events.time, steps=steps, every=every, origin=origin, merge=merge)
     found, facts = _labels(labels, events.ids, node, label, header, on_unknown)
@@ -94,6 +102,8 @@ def _events(
             data, source=source, target=target, time=time, time_unit=time_unit, header=header, delimiter=delimiter,
             on_missing=on_missing,
         )  # fmt: skip
+    if is_rows_of_edges(data):
+        return events_from_rows(data, time_unit=time_unit)
     if isinstance(data, tuple):
         return events_from_arrays(*data, time_unit=time_unit)
     if all(hasattr(data, name) for name in ("src", "dst", "t")):

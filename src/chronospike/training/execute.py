@@ -35,9 +35,10 @@ from chronospike.training.evaluation import (
 )
 from chronospike.training.inference import Progress, infer
 from chronospike.training.loop import State, Trainer, Watcher
+from chronospike.training.predictions import write_predictions
 from chronospike.training.problem import architecture, make_problem, new_model
 from chronospike.training.refit import Fitted, second_trainer
-from chronospike.training.run import METRICS, PREDICTIONS, RUN, RunFolder, write_predictions
+from chronospike.training.run import METRICS, PREDICTIONS, RUN, RunFolder
 from chronospike.training.weights import class_names, load_weights, rebuild, save_weights
 
 # Up to this many nodes a run predicts all of them; beyond, only those it is scored on.

@@ -28,9 +28,6 @@ from chronospike.training.seeds import refuse_several
 
 if TYPE_CHECKING:
     # Only for types: the command line reads a run's settings before anything heavy is imported.
-    import numpy as np
-    from numpy.typing import NDArray
-
     from chronospike.data.attributes import AttributeEncoder
     from chronospike.data.graph import DynamicGraph
     from chronospike.data.splits import Split
@@ -117,7 +114,7 @@ class RunFolder:
         """
         from chronospike.training.known_labels import KnownLabels
 
-        check_target(self.path, overwrite=overwrite, marker=marker)
+        check_target(self.path, overwrite=overwrite, marker=marker, in_place=True)
         self._remove_results()
         self._write_settings(settings)
         KnownLabels.of(graph, split).save(self.path / LABELS)
@@ -180,38 +177,3 @@ class RunFolder:
         path = self.path / EPOCHS
         with space_errors(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(report)) + "\n")
-
-
-def write_predictions(
-    path: Path,
-    graph: DynamicGraph,
-    nodes: NDArray[np.integer[Any]],
-    probabilities: NDArray[Any],
-    split: Split | None,
-    seen: NDArray[np.bool_] | None = None,
-) -> None:
-    """A CSV with the user's node ids, the predicted class, its probabilities and, if any are known, class and split.
-
-    `seen [N]`, if given, says which nodes had an edge by the date of the prediction.
-    """
-    import numpy as np
-    import pyarrow as pa
-    from pyarrow.csv import write_csv
-
-    names = np.array(graph.class_names, dtype=object)
-    columns: dict[str, Any] = {"node": graph.ids.take(nodes)}
-    columns["class"] = pa.array(names[probabilities.argmax(axis=1)], type=pa.string())
-    for index, name in enumerate(graph.class_names):
-        columns[f"probability {name}"] = np.round(probabilities[:, index].astype(np.float64), 6)
-    if graph.labels is not None and len(graph.labelled):
-        codes = np.asarray(graph.labels)[nodes]
-        columns["label"] = pa.array(np.where(codes >= 0, names[codes], None), type=pa.string())
-    if split is not None and len(graph.labelled):
-        part = np.full(graph.num_nodes, "", dtype=object)
-        for name, members in (("train", split.train), ("validation", split.validation), ("test", split.test)):
-            part[members] = name
-        columns["split"] = pa.array(part[nodes], type=pa.string())
-    if seen is not None:
-        columns["seen"] = pa.array(seen[nodes])
-    with atomic_file(path) as partial:
-        write_csv(pa.table(columns), partial)

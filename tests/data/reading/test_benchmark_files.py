@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from chronospike.data.reading.benchmark_files import read_benchmark, read_json_lines_events
+from chronospike.data.reading.benchmark_files import read_benchmark
 from chronospike.data.reading.edges import read_events
 from chronospike.data.reading.labels import read_labels
 from chronospike.errors import InputError
@@ -31,22 +31,22 @@ def test_nodes_with_a_class_and_no_edge_belong_to_a_benchmark(patent: Path) -> N
     assert list(read_benchmark(patent, "patent").events.ids) == [0, 1, 2, 3]
 
 
-def test_patent_files_are_known_by_the_general_readers_too(patent: Path) -> None:
+def test_only_the_loader_of_patent_makes_years_of_days_and_takes_the_fourth_value_for_a_class(patent: Path) -> None:
     events = read_events(patent / "patent_edges.json")
-    assert events.time.tolist() == read_json_lines_events(patent / "patent_edges.json").time.tolist()
-    labels, facts = read_labels(patent / "patent_nodes.json", events.ids, on_unknown="drop")
-    assert labels.codes.tolist() == [0, 1, 0]
-    assert facts["labels_unknown"] == 1
+    assert events.time.tolist() == [19800105, 19800820, 19811231]
+    labels, _ = read_labels(patent / "patent_nodes.json", events.ids, on_unknown="drop")
+    assert labels.names == ("500", "501", "502")
+
+
+def test_patent_without_days_is_refused(patent: Path) -> None:
+    (patent / "patent_edges.json").write_text("[0, 1, 1980, 500, 501]\n")
+    with pytest.raises(InputError, match="the third value of each row must be a day such as 19630101"):
+        read_benchmark(patent, "patent")
 
 
 def test_patents_other_columns_can_be_asked_for(patent: Path) -> None:
     events = read_events(patent / "patent_edges.json", source=4, target=5)
     assert list(events.ids) == [500, 501, 502]
-
-
-def test_json_lines_are_read_whatever_the_file_is_called(tmp_path: Path) -> None:
-    (tmp_path / "dump.log").write_text('{"u": "a", "v": "b", "t": "2020-01-01"}\n')
-    assert len(read_json_lines_events(tmp_path / "dump.log")) == 1
 
 
 def test_text_benchmarks_have_two_files(tmp_path: Path) -> None:

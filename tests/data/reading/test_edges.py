@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +20,7 @@ from chronospike.data.reading.edges import add_nodes, events_from_arrays, events
 from chronospike.data.reading.labels import read_labels
 from chronospike.data.steps import make_steps
 from chronospike.errors import InputError
+from tests.standard_input import standard_input
 
 EDGES = [("a", "b", 1), ("b", "007", 2), ("a", "b", 1)]
 
@@ -215,3 +217,32 @@ def test_dblp_has_its_published_counts(data_root: Path) -> None:
     counts = (len(events), graph.num_nodes, graph.num_steps, graph.num_classes)
     assert counts == (235379, 28085, 27, 10)
     assert (graph.snapshot_edges, graph.union_edges) == (207194, 150568)
+
+
+def parquet_bytes(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    parquet.write_table(table, sink)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"a,b,1\nb,c,2\n",
+        gzip.compress(b"source,target,time\na,b,1\nb,c,2\n"),
+        b'[{"u": "a", "v": "b", "t": 1}, {"u": "b", "v": "c", "t": 2}]',
+        b'["a", "b", 1]\n["b", "c", 2]\n',
+        parquet_bytes(pa.table({"u": ["a", "b"], "v": ["b", "c"], "t": [1, 2]})),
+    ],
+    ids=["text", "gzip", "one array", "JSON lines", "Parquet"],
+)
+def test_standard_input_is_read_whatever_its_kind(content: bytes) -> None:
+    with standard_input(content):
+        events = read_events("-")
+    assert (list(events.ids), events.time.tolist(), events.origin) == (["a", "b", "c"], [1, 2], "standard input")
+
+
+def test_rows_of_standard_input_are_named_after_it_was_read() -> None:
+    with standard_input(b"u,v,t\na,b,1\nb,,2\n"), pytest.raises(InputError, match="standard input row 3: 'v' is empty"):
+        read_events("-")

@@ -36,9 +36,9 @@ def test_integer_classes_are_ordered_by_size_and_kept_as_written() -> None:
     assert labels.codes.tolist() == [2, 1, 0, -1]
 
 
-def test_text_classes_are_ordered_by_letters_and_kept_as_written() -> None:
+def test_classes_that_are_text_come_after_numbers_and_are_kept_as_written() -> None:
     labels, _ = labels_from_mapping({"a": "10", "b": "9", "c": "01"}, IDS)
-    assert labels.names == ("01", "10", "9")
+    assert labels.names == ("9", "10", "01")
 
 
 def test_none_and_nan_are_no_label() -> None:

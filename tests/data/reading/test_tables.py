@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import errno
+import os
+import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +12,15 @@ import pyarrow.feather as feather
 import pyarrow.parquet as parquet
 import pytest
 
-from chronospike.data.reading.tables import existing_file, missing, read_binary_table, sheet_of
-from chronospike.errors import InputError
+from chronospike.data.reading.tables import (
+    existing_file,
+    missing,
+    read_binary_table,
+    refuse_one_stream_twice,
+    sheet_of,
+)
+from chronospike.errors import InputError, OutOfSpaceError
+from tests.standard_input import standard_input
 
 TABLE = pa.table({"u": ["a", "b"], "t": [1, 2]})
 
@@ -80,6 +91,50 @@ def test_missing_file_folder_and_empty_file_are_told_apart(tmp_path: Path) -> No
             existing_file(path)
     with pytest.raises(InputError, match="the file is empty"):
         existing_file(tmp_path / "empty.csv")
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdin", "/dev/fd/0"])
+def test_standard_input_is_copied_under_its_name(name: str) -> None:
+    with standard_input(b"a,b,1\n"):
+        file = existing_file(name)
+    assert (file.name, file.read_bytes()) == ("standard input", b"a,b,1\n")
+
+
+def test_a_pipe_is_copied_and_keeps_its_ending(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "edges.tsv")
+    writer = threading.Thread(target=lambda: (tmp_path / "edges.tsv").write_text("a\tb\t1\n"))
+    writer.start()
+    file = existing_file(tmp_path / "edges.tsv")
+    writer.join()
+    assert (file.name, file.read_text()) == ("edges.tsv", "a\tb\t1\n")
+
+
+def test_nothing_on_standard_input_is_one_line() -> None:
+    with standard_input(b""), pytest.raises(InputError, match="standard input: the stream is empty"):
+        existing_file("-")
+
+
+def test_a_descriptor_that_is_not_open_is_one_line() -> None:
+    with pytest.raises(InputError, match="descriptor 999: cannot be read: Bad file descriptor"):
+        existing_file("/dev/fd/999")
+
+
+def test_no_space_for_a_copy_says_where_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfileobj", full)
+    with standard_input(b"x"), pytest.raises(OutOfSpaceError, match="standard input: no space for a copy in .* TMPDIR"):
+        existing_file("-")
+
+
+def test_one_pipe_cannot_be_two_inputs(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    (tmp_path / "file").write_text("x")
+    refuse_one_stream_twice("-", tmp_path / "pipe", None, tmp_path / "file", tmp_path / "file", [1])
+    with pytest.raises(InputError, match="link can be read only once"):
+        refuse_one_stream_twice(tmp_path / "pipe", str(tmp_path / "link"))
 
 
 def test_null_empty_and_nan_are_missing() -> None:

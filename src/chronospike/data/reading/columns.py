@@ -75,8 +75,7 @@ def find_optional(sheet: Sheet, role: Role, given: Given = None, taken: Iterable
     if sheet.named:
         names, free = [letters(name) for name in sheet.names], set(range(len(sheet.names))) - set(taken)
         return next((k for known in role.known for k, name in enumerate(names) if name == known and k in free), None)
-    position = sheet.positions.get(role.name, role.position)
-    return position if position is not None and position < len(sheet.names) else None
+    return role.position if role.position is not None and role.position < len(sheet.names) else None
 
 
 def _chosen(sheet: Sheet, role: Role, given: str | int) -> int:

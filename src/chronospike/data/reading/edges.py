@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
+import reprlib
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,10 @@ from chronospike.data.csr import IntArray, smallest_int
 from chronospike.data.events import Events
 from chronospike.data.ids import NodeIds
 from chronospike.data.reading.columns import SOURCE, TARGET, TIME, Given, Role, find_column
-from chronospike.data.reading.json_lines import read_json_lines
+from chronospike.data.reading.json_lines import read_json
+from chronospike.data.reading.kinds import file_kind
 from chronospike.data.reading.numbering import as_column, number_values, whole_numbers
 from chronospike.data.reading.tables import (
-    FEATHER,
-    PARQUET,
     PathLike,
     Sheet,
     existing_file,
@@ -30,9 +29,8 @@ from chronospike.data.reading.text_files import read_text_table
 from chronospike.data.reading.times import read_times, time_column
 from chronospike.errors import InputError, nearest
 
-JSON = (".json", ".jsonl", ".ndjson")
-COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 ON_MISSING = ("error", "drop")
+_THREE = "expected [E, 3], a source, a target and a time in each row"
 
 
 def read_events(
@@ -46,7 +44,7 @@ def read_events(
     delimiter: str | None = None,
     on_missing: str = "error",
 ) -> Events:
-    """Timestamped edges from a file: CSV, TSV, blank-separated text, JSON lines, Parquet, Arrow or Feather.
+    """Timestamped edges from a file: CSV, TSV, blank-separated text, JSON, Parquet, Arrow or Feather.
 
     Args:
         source, target, time: column names, or positions from 1; found by the usual names if not given, and the
@@ -75,12 +73,11 @@ def read_sheet(
         given: columns the user named.
     """
     file = existing_file(path)
-    suffix = file.suffix.lower()
-    if suffix in PARQUET + FEATHER:
+    kind = file_kind(file)
+    if kind in ("parquet", "arrow"):
         return read_binary_table(file)
-    unpacked = Path(file.stem).suffix.lower() if suffix in COMPRESSED else suffix
-    if unpacked in JSON:
-        return read_json_lines(file)
+    if kind == "json":
+        return read_json(file)
     known = frozenset(name for role in roles for name in role.known)
     asked = [str(name) for name in given if name is not None]
     return read_text_table(file, header=header, delimiter=delimiter, known=known, asked=asked)
@@ -126,7 +123,11 @@ def events_from_arrays(source: Any, target: Any, time: Any, ids: Any = None, *, 
         ids: `[N]` the node ids, where nodes without an edge belong to the graph too.
         time_unit: `s`, `ms`, `us` or `ns` for numbers that are Unix time.
     """
-    columns = {name: as_column(values) for name, values in (("source", source), ("target", target), ("time", time))}
+    arrays = {"source": source, "target": target, "time": time}
+    for name, values in arrays.items():
+        if not hasattr(values, "__iter__") or getattr(values, "ndim", 1) != 1:
+            raise InputError(f"arrays: '{name}' must be a list or an array of one dimension")
+    columns = {name: as_column(values) for name, values in arrays.items()}
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise InputError("arrays: lengths differ: " + ", ".join(f"{name} {count}" for name, count in lengths.items()))
@@ -138,6 +139,27 @@ def events_from_arrays(source: Any, target: Any, time: Any, ids: Any = None, *, 
     moments = time_column(sheet, 0)
     _complete_rows(sheet, {"time": moments}, {"time": 0}, "error")
     return Events(ends[0], ends[1], read_times(sheet, moments, unit=time_unit), node_ids)
+
+
+def is_rows_of_edges(data: Any) -> bool:
+    """Whether `data` is one array or list with a row per edge, rather than an array per column or a list of graphs."""
+    if isinstance(data, (list, tuple)):
+        is_columns = isinstance(data, tuple) and len(data) in (3, 4)
+        return not is_columns and not any(hasattr(row, "edges") for row in data)
+    return isinstance(data, np.ndarray) or (hasattr(data, "detach") and hasattr(data, "shape"))
+
+
+def events_from_rows(data: Any, time_unit: str | None = None) -> Events:
+    """Timestamped edges from an array or a tensor `[E, 3]`, or a list of E triples: source, target, time."""
+    if not isinstance(data, (list, tuple)):
+        array = data.detach().cpu().numpy() if hasattr(data, "detach") else data
+        if array.ndim != 2 or array.shape[1] != 3:
+            raise InputError(f"an array of shape {list(array.shape)} is no list of edges; {_THREE}")
+        return events_from_arrays(*array.T, time_unit=time_unit)
+    for index, row in enumerate(data):
+        if not hasattr(row, "__len__") or isinstance(row, (str, bytes, Mapping)) or len(row) != 3:
+            raise InputError(f"a list whose item {index} is {reprlib.repr(row)} is no list of edges; {_THREE}")
+    return events_from_arrays(*([row[k] for row in data] for k in range(3)), time_unit=time_unit)
 
 
 def add_nodes(events: Events, ids: Any) -> Events:

@@ -1,23 +1,28 @@
-"""JSON lines, one array or one object a line, into typed columns. Parsed as JSON, never evaluated."""
+"""JSON into typed columns: an array or an object on each line, or one array of them. Parsed, never evaluated."""
 
 from __future__ import annotations
 
 import json
+import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from chronospike.data.reading.kinds import open_stream
 from chronospike.data.reading.tables import Sheet, first_line
-from chronospike.data.reading.text_files import open_stream
 from chronospike.errors import InputError
 
 BLOCK_BYTES = 1 << 19  # larger ones are slower: more rows are alive at once
-# What a calendar day written as one number, 19630101, can be.
-FIRST_DAY, LAST_DAY = 1500_01_01, 2200_12_31
+HEAD_BYTES = 1 << 12
+# Stands for a column with arrays or objects in it, which cannot be used, whatever they hold.
+NESTED = pa.list_(pa.null())
+EXPECTED = "Expected is an array or an object on each line, or one array of them"
+# One array or object over several lines, or one array of arrays or objects.
+DOCUMENT = re.compile(rb"\[\s*[\[{]|[\[{]\s*[\r\n]|\[\s*\]\s*$")
 
 
 def _refuse(constant: str) -> Any:
@@ -27,43 +32,80 @@ def _refuse(constant: str) -> Any:
 DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
-def read_json_lines(path: Path) -> Sheet:
-    """Columns of a file of JSON arrays, all of one length, or of objects, whose keys become the names.
+def read_json(path: Path) -> Sheet:
+    """Columns of JSON arrays, all of one length, or of objects, whose keys become the names.
 
-    The two files of the Patent benchmark are known by their shape: arrays `[source, target, day, …, …]` and
-    `[node, …, day, class]` with the day as YYYYMMDD. Of the first, the day becomes its year.
+    They stand on a line each (JSON lines), or in one array, which is the whole file.
     """
-    columns: dict[str, list[pa.Array]] = {}
-    blanks: list[int] = []
-    total, named, width = 0, False, 0
     try:
-        for lines in _blocks(path):
-            rows = _parse(lines, path, total + len(blanks), blanks, total)
-            if not rows:
-                continue
-            if total == 0:
-                named, width = isinstance(rows[0], dict), len(rows[0])
-            _check_shape(rows, named, width, path, total, blanks)
-            _append(columns, rows, named, total)
-            total += len(rows)
+        with open_stream(path) as stream:
+            head = stream.read(HEAD_BYTES).removeprefix(b"\xef\xbb\xbf").lstrip()
+        blanks: list[int] = []
+        rows = _document(path) if DOCUMENT.match(head) else _lines(path, blanks)
+        return _sheet(path, rows, blanks)
     except OSError as error:
         raise InputError(f"{path.name}: cannot be read: {first_line(error)}") from error
+    except UnicodeEncodeError as error:
+        raise InputError(f"{path.name}: text with half a character, {error.object[error.start]!a}") from error
+
+
+def _sheet(path: Path, blocks: Iterable[list[Any]], blanks: list[int]) -> Sheet:
+    columns: dict[str, list[pa.Array]] = {}
+    total, named, width = 0, False, 0
+    only: Any = None
+    for rows in blocks:
+        if not rows:
+            continue
+        if total == 0:
+            only = rows[0]
+            named, width = isinstance(only, dict), len(only)
+        _check_shape(rows, named, width, path, total, blanks)
+        _append(columns, rows, named, total)
+        total += len(rows)
     if total == 0:
-        raise InputError(f"{path}: no rows, only blank lines")
+        raise InputError(f"{path.name}: no rows")
+    if total == 1 and named and any(isinstance(value, (list, dict)) for value in only.values()):
+        raise InputError(f"{path.name}: {_described(only)}. {EXPECTED}")
     table = pa.table({name: _one_type(chunks) for name, chunks in columns.items()})
-    sheet = Sheet(table, path.name, named, row_of=lambda index: index + 1 + bisect_right(blanks, index))
-    return sheet if named else _known_layout(sheet)
+    return Sheet(table, path.name, named, row_of=lambda index: index + 1 + bisect_right(blanks, index))
+
+
+def _document(path: Path) -> Iterator[list[Any]]:
+    """The rows of a file that is one JSON array."""
+    with open_stream(path) as stream:
+        content = stream.read()
+    try:
+        rows = DECODER.decode(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path.name}: not UTF-8 text. Save the file as UTF-8") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path.name}: not JSON: {first_line(error)}. {EXPECTED}") from error
+    if not isinstance(rows, list) or (rows and not isinstance(rows[0], (list, dict))):
+        raise InputError(f"{path.name}: {_described(rows)}. {EXPECTED}")
+    yield rows
+
+
+def _lines(path: Path, blanks: list[int]) -> Iterator[list[Any]]:
+    """The rows of JSON lines, some thousands at a time."""
+    total = 0
+    for lines in _blocks(path):
+        rows = _parse(lines, path, total + len(blanks), blanks, total)
+        yield rows
+        total += len(rows)
 
 
 def _blocks(path: Path) -> Iterator[list[bytes]]:
     """Lines, some megabytes at a time."""
-    rest = b""
+    rest: list[bytes] = []
     with open_stream(path) as stream:
         while block := stream.read(BLOCK_BYTES):
-            *lines, rest = (rest + block).split(b"\n")
-            yield lines
-    if rest:
-        yield [rest]
+            rest.append(block)
+            if b"\n" in block:
+                *lines, last = b"".join(rest).split(b"\n")
+                rest = [last]
+                yield lines
+    if any(rest):
+        yield [b"".join(rest)]
 
 
 def _parse(lines: list[bytes], path: Path, before: int, blanks: list[int], rows_before: int) -> list[Any]:
@@ -104,9 +146,24 @@ def _check_shape(rows: list[Any], named: bool, width: int, path: Path, before: i
     for k, row in enumerate(rows):
         if type(row) is not kind or (not named and len(row) != width):
             number = before + k + 1 + bisect_right(blanks, before + k)
-            found = "an object" if isinstance(row, dict) else f"an array of {len(row)}"
             expected = "an object" if named else f"an array of {width}"
-            raise InputError(f"{path.name} row {number}: {found}, expected {expected}")
+            raise InputError(f"{path.name} row {number}: {_shape(row)}, expected {expected}")
+
+
+def _shape(row: Any) -> str:
+    if isinstance(row, dict):
+        return "an object"
+    return f"an array of {len(row)}" if isinstance(row, list) else "a plain value"
+
+
+def _described(document: Any) -> str:
+    """What a JSON document that is no table is, in words."""
+    if not isinstance(document, dict):
+        return f"{_shape(document)} plain values"
+    names = ", ".join(f"'{name}'" for name in list(document)[:5]) + (", ..." if len(document) > 5 else "")
+    if document and all(isinstance(column, list) for column in document.values()):
+        return f"one JSON object of columns ({names})"
+    return f"one JSON object ({names or 'empty'})"
 
 
 def _append(columns: dict[str, list[pa.Array]], rows: list[Any], named: bool, before: int) -> None:
@@ -121,8 +178,10 @@ def _append(columns: dict[str, list[pa.Array]], rows: list[Any], named: bool, be
 
 
 def _array(values: tuple[Any, ...]) -> pa.Array:
-    """Numbers as numbers; text, or anything mixed with text, as text."""
+    """Numbers as numbers; text, or anything mixed with text, as text; nothing of what is nested."""
     kinds = set(map(type, values)) - {type(None)}
+    if kinds & {list, dict}:
+        return pa.nulls(len(values), NESTED)
     try:
         if kinds == {int}:
             whole = pa.array(values, type=pa.int64())
@@ -141,6 +200,8 @@ def _text(value: Any) -> str | None:
 
 
 def _one_type(chunks: list[pa.Array]) -> pa.ChunkedArray:
+    if any(chunk.type == NESTED for chunk in chunks):
+        return pa.chunked_array([pa.nulls(sum(map(len, chunks)), NESTED)])
     kinds = {chunk.type for chunk in chunks if chunk.null_count < len(chunk)} or {pa.string()}
     if pa.string() in kinds:
         kind = pa.string()
@@ -149,17 +210,3 @@ def _one_type(chunks: list[pa.Array]) -> pa.ChunkedArray:
     else:
         kind = pa.int64() if pa.int64() in kinds else pa.int32()
     return pa.chunked_array([chunk.cast(kind) for chunk in chunks])
-
-
-def _known_layout(sheet: Sheet) -> Sheet:
-    width = len(sheet.names)
-    if width not in (4, 5) or not pa.types.is_integer(sheet.table.column(2).type):
-        return sheet
-    day = sheet.table.column(2)
-    bounds = pc.min_max(day)
-    if day.null_count or bounds["min"].as_py() < FIRST_DAY or bounds["max"].as_py() > LAST_DAY:
-        return sheet
-    if width == 4:
-        return Sheet(sheet.table, sheet.origin, False, {"node": 0, "label": 3}, sheet.row_of)
-    table = sheet.table.set_column(2, "3", pc.divide(day, 10000))
-    return Sheet(table, sheet.origin, False, {"source": 0, "target": 1, "time": 2}, sheet.row_of)

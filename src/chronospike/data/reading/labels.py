@@ -54,7 +54,7 @@ def labels_from_table(
 ) -> tuple[NodeLabels, dict[str, int]]:
     """Labels from any Arrow-compatible table with a column of nodes and one of classes.
 
-    Classes are ordered by size if all are plain integers, else by their letters. An empty class is no label.
+    Classes that are whole numbers are ordered by size, then come the others by their letters. An empty one is no label.
 
     Args:
         node, label: column names, or positions from 1; found by the usual names if not given.

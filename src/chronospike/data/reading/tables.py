@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,11 +17,11 @@ import pyarrow.feather as feather
 import pyarrow.parquet as parquet
 from numpy.typing import NDArray
 
-from chronospike.errors import InputError
+from chronospike.data.reading.kinds import file_kind
+from chronospike.errors import InputError, OutOfSpaceError
+from chronospike.streams import STDIN, copy_from_stream, descriptor_of, is_stream, stream_name
 
 PathLike = str | os.PathLike[str]
-PARQUET = (".parquet", ".pq")
-FEATHER = (".feather", ".arrow", ".ipc")
 
 
 def count_from_one(index: int) -> int:
@@ -35,14 +37,12 @@ class Sheet:
         table: its columns; text as it stands in the file, or typed where the format knows types.
         origin: the file name, or a word for an object in memory.
         named: False if the columns have no names of their own and are called "1", "2", ….
-        positions: columns of a known layout without names, counted from 0: `{"node": 0, "label": 3}`.
         row_of: from the index of a row to its number as a person counts, header and blank lines included.
     """
 
     table: pa.Table
     origin: str = "table"
     named: bool = True
-    positions: Mapping[str, int] = field(default_factory=dict)
     row_of: Callable[[int], int] = count_from_one
 
     def __len__(self) -> int:
@@ -92,32 +92,56 @@ def _arrow_values(values: Any) -> Any:
 
 def read_binary_table(path: Path) -> Sheet:
     """A Parquet, Arrow or Feather file, its columns typed."""
+    kind = file_kind(path)
     try:
-        if path.suffix.lower() in PARQUET:
-            table = parquet.read_table(path, partitioning=None)
-        else:
-            table = feather.read_table(path)
+        table = parquet.read_table(path, partitioning=None) if kind == "parquet" else feather.read_table(path)
     except (pa.ArrowException, OSError) as error:
-        kind = "Parquet" if path.suffix.lower() in PARQUET else "Arrow/Feather"
-        raise InputError(f"{path.name}: not a readable {kind} file: {first_line(error)}") from error
+        called = "Parquet" if kind == "parquet" else "Arrow/Feather"
+        raise InputError(f"{path.name}: not a readable {called} file: {first_line(error)}") from error
     return Sheet(table, path.name)
 
 
 def existing_file(path: PathLike) -> Path:
-    """The path, if it names a file that can be opened and is not empty; else one line saying why not."""
-    file = Path(path)
-    if file.is_dir():
-        raise InputError(f"{file} is a folder, not a file")
+    """The path, if it names a file that can be opened and is not empty; else one line saying why not.
+
+    `-` is standard input. What is no regular file can be read only once, so that a copy is returned, which has its
+    name and goes when the process ends.
+    """
+    file = STDIN if os.fspath(path) == "-" else Path(path)
+    called = str(file)
     try:
+        if file.is_dir():
+            raise InputError(f"{file} is a folder, not a file")
+        if is_stream(file):
+            called = stream_name(file)
+            file = copy_from_stream(file)
         with file.open("rb") as stream:
             empty = not stream.read(1)
     except FileNotFoundError:
         raise InputError(f"{file}: no such file") from None
     except OSError as error:
-        raise InputError(f"{file}: cannot be read: {error.strerror or error}") from error
+        if error.errno == errno.ENOSPC:
+            place = tempfile.gettempdir()
+            raise OutOfSpaceError(f"{called}: no space for a copy in {place}. Set TMPDIR to a larger place") from error
+        raise InputError(f"{called}: cannot be read: {error.strerror or error}") from error
     if empty:
-        raise InputError(f"{file}: the file is empty")
+        raise InputError(f"{called}: the {'file' if called == str(file) else 'stream'} is empty")
     return file
+
+
+def refuse_one_stream_twice(*sources: Any) -> None:
+    """What can be read only once must not be named as two of the inputs."""
+    seen: set[int | str] = set()
+    for source in sources:
+        if not isinstance(source, (str, os.PathLike)):
+            continue
+        place = STDIN if os.fspath(source) == "-" else Path(source)
+        if is_stream(place):
+            number = descriptor_of(place)
+            key = os.path.realpath(place) if number is None else number
+            if key in seen:
+                raise InputError(f"{stream_name(place)} can be read only once. Give one of the inputs as a file")
+            seen.add(key)
 
 
 def first_line(error: BaseException) -> str:

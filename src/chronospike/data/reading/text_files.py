@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
+from chronospike.data.reading.kinds import open_stream
 from chronospike.data.reading.tables import Sheet, first_line
 from chronospike.data.reading.text_layout import RUNS, Layout, detect_layout, split_rows
 from chronospike.errors import InputError
@@ -28,7 +29,7 @@ def read_text_table(
     known: Collection[str] = (),
     asked: Collection[str] = (),
 ) -> Sheet:
-    """A text table, plain or compressed (.gz, .bz2, .zst, .lz4); see `detect_layout` for the arguments."""
+    """A text table, plain or compressed (gzip, bz2, zstd, lz4); see `detect_layout` for the arguments."""
     try:
         layout = _layout(path, header, delimiter, known, asked)
         table = _by_python(path, layout) if layout.padded else _by_arrow(path, layout)
@@ -37,17 +38,12 @@ def read_text_table(
     except OSError as error:
         raise InputError(f"{path.name}: cannot be read: {first_line(error)}") from error
     if table.num_rows == 0:
-        raise InputError(f"{path}: no rows after the header")
+        raise InputError(f"{path.name}: no rows after the header")
 
     def row_of(index: int) -> int:
         return _row_number(path, layout, index)
 
     return Sheet(table, path.name, layout.named, row_of=row_of)
-
-
-def open_stream(path: Path) -> pa.NativeFile:
-    """The file's bytes, decompressed if its name says so."""
-    return pa.input_stream(str(path), compression="detect", buffer_size=1 << 16)
 
 
 def read_head(path: Path, size: int = HEAD_BYTES) -> tuple[bytes, bool]:

@@ -75,7 +75,7 @@ def detect_layout(
     lines = [line.decode("utf-8", errors="surrogateescape") for line in raw]
     top = next((k for k, line in enumerate(lines) if line.strip() and line[0] not in "#%"), len(lines))
     if top == len(lines):
-        raise InputError(f"{path}: no rows, only {'comments' if any(map(str.strip, lines)) else 'blank lines'}")
+        raise InputError(f"{path.name}: no rows, only {'comments' if any(map(str.strip, lines)) else 'blank lines'}")
     body = lines[top:]
     split = _delimiter_given(delimiter) if delimiter else _guess_delimiter(body, complete, path, known)
     records = _sample(body, split, complete, padded=False)
