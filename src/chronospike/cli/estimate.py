@@ -49,13 +49,13 @@ def report_estimate(graph: str, root: Path | None, settings: Settings, device: s
 
 def _open(graph: str, root: Path | None, settings: Settings) -> DynamicGraph:
     """The graph with the features that a run would use, or without any if the run would make them first."""
-    from chronospike.cli.graphs import cache_folder, graph_folder
+    from chronospike.cli.graphs import dataset_folder, graph_folder
     from chronospike.data.datasets import DATASETS, load_dataset
     from chronospike.data.storage import feature_sets, open_graph, read_meta
     from chronospike.features.recipes import recipe
 
-    cached = cache_folder() / "graphs" / graph / "meta.json"
-    if graph in DATASETS and not Path(graph).is_dir() and not cached.is_file():
+    is_dataset = graph in DATASETS and not Path(graph).is_dir()
+    if is_dataset and not (dataset_folder(graph, root) / "meta.json").is_file():
         # A run would import the dataset into the cache first; this leaves no trace.
         data = load_dataset(graph, root=root)
         if settings.features == "auto" or (settings.features == "own" and data.features is not None):

@@ -147,14 +147,14 @@ def _benchmark(
     every: str | float | None = None,
     directed: bool = False,
 ) -> DynamicGraph:
-    found = read_benchmark(_folder(spec, root), spec.name)
+    found = read_benchmark(benchmark_folder(spec, root), spec.name)
     if merge is None and steps is None and every is None:
         merge, steps = spec.merge, spec.equal_counts
     made = make_steps(found.events.time, steps=steps, every=every, merge=1 if merge is None else merge)
     return _build(spec.name, found.events, made, found.labels, found.facts, directed)
 
 
-def _folder(spec: DatasetSpec, root: str | Path | None) -> Path:
+def benchmark_folder(spec: DatasetSpec, root: str | Path | None) -> Path:
     """The folder with the dataset's files, or one line that says all the user needs to put them there."""
     given = root or os.environ.get(ROOT_VARIABLE)
     base = Path(given) if given else None
