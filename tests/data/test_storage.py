@@ -255,7 +255,7 @@ def test_a_feature_set_of_another_size_is_refused(tmp_path: Path) -> None:
 
 
 def test_narrow_labels_are_stored_as_torch_wants_them(tmp_path: Path) -> None:
-    graph = six_nodes().with_labels(np.array([0, 1, 1, -1, -1, 0], dtype=np.int8), ("a", "b"))  # type: ignore[arg-type]
+    graph = six_nodes().with_labels(np.array([0, 1, 1, -1, -1, 0], dtype=np.int8), ("a", "b"))
     labels = open_graph(save_graph(graph, tmp_path / "g")).labels
     assert labels is not None
     assert labels.dtype == np.int64

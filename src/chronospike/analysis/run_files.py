@@ -63,6 +63,7 @@ class Metrics(_Lenient):
         firing_rate_per_step: the same for each step, `[layers, T]`.
         smoothed: test scores after Correct and Smooth.
         refit: the nodes of the second fit, if there was one.
+        notes: what a reader of the other files might not expect, a sentence each.
     """
 
     test: PartScores
@@ -78,6 +79,7 @@ class Metrics(_Lenient):
     baselines: dict[str, MethodScores] = {}
     smoothed: MethodScores | None = None
     refit: dict[str, Any] | None = None
+    notes: list[str] = []
     graph: dict[str, Any] = {}
     split: SplitFacts = SplitFacts()
     device: str | None = None

@@ -22,9 +22,12 @@ def report_estimate(graph: str, root: Path | None, settings: Settings, device: s
     """Print parameters, batches, steps and the estimated peak memory; nothing is trained or written."""
     from chronospike.training.device import choose_device
     from chronospike.training.estimate import estimate
+    from chronospike.training.memory import require_memory
+    from chronospike.training.problem import split_for
 
     place = choose_device(device)
-    data = _open(graph, root, settings)
+    data = _open(graph, root, settings).require(steps=1 if settings.static else 2, classes=2)
+    require_memory(data, settings, len(split_for(data, settings).train), place)
     found: dict[str, Any] = dict(estimate(data, settings, data.num_features or settings.feature_dimension))
     warning = _shortage(found, settings, place)
     if as_json:
@@ -48,11 +51,9 @@ def report_estimate(graph: str, root: Path | None, settings: Settings, device: s
 
 
 def _open(graph: str, root: Path | None, settings: Settings) -> DynamicGraph:
-    """The graph with the features that a run would use, or without any if the run would make them first."""
+    """The graph folder as planned, or a dataset that is not imported yet."""
     from chronospike.cli.graphs import dataset_folder, graph_folder
     from chronospike.data.datasets import DATASETS, load_dataset
-    from chronospike.data.storage import feature_sets, open_graph, read_meta
-    from chronospike.features.recipes import recipe
 
     is_dataset = graph in DATASETS and not Path(graph).is_dir()
     if is_dataset and not (dataset_folder(graph, root) / "meta.json").is_file():
@@ -61,7 +62,14 @@ def _open(graph: str, root: Path | None, settings: Settings) -> DynamicGraph:
         if settings.features == "auto" or (settings.features == "own" and data.features is not None):
             return data
         raise InputError(f"{graph} has no features '{settings.features}': it has not been imported yet")
-    folder = graph_folder(graph, root, quiet=True)
+    return open_as_planned(graph_folder(graph, root, quiet=True), settings)
+
+
+def open_as_planned(folder: Path, settings: Settings) -> DynamicGraph:
+    """The graph with the features that a run would use, or without any if the run would make them first."""
+    from chronospike.data.storage import feature_sets, open_graph, read_meta
+    from chronospike.features.recipes import recipe
+
     name = settings.features
     if name == "auto":
         made = recipe(settings)[0]

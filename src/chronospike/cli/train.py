@@ -59,10 +59,12 @@ def train(
         report_estimate(facts["graph"], root, settings, device, as_json)
         return
 
+    from chronospike.cli.estimate import open_as_planned
     from chronospike.cli.graphs import graph_folder
     from chronospike.data.storage import data_key, graph_key, open_graph
     from chronospike.training.device import choose_device, keep_freed_memory
     from chronospike.training.execute import execute
+    from chronospike.training.memory import memory_errors, require_memory
     from chronospike.training.problem import split_for
     from chronospike.training.tensorboard import TensorBoard, require_tensorboard
 
@@ -73,8 +75,9 @@ def train(
     folder = Path(facts["folder"]) if resume else graph_folder(facts["graph"], root, quiet=as_json)
     if resume and facts.get("data") not in (None, data_key(folder)):
         raise InputError(f"{folder} is not the graph it was when {run.path} was started. Start a new run")
-    # What cannot be trained on is said before features are made and before a folder is there.
-    split_for(open_graph(folder, features="none").require(steps=1 if settings.static else 2, classes=2), settings)
+    # What cannot be trained on, or not here, is said before features are made and before a folder is there.
+    planned = open_as_planned(folder, settings).require(steps=1 if settings.static else 2, classes=2)
+    require_memory(planned, settings, len(split_for(planned, settings).train), place)
     features = facts["features"] if resume else prepare_features(folder, settings, str(place), quiet=as_json)
     data = open_graph(folder, features=features).require(features=True)
     if not resume:
@@ -85,7 +88,7 @@ def train(
     if not as_json:
         say(f"seed {settings.seed}, {data.num_nodes:,} nodes, {data.num_steps} steps, {features} features, {place}")
     try:
-        with progress("batches") as show:
+        with progress("batches") as show, memory_errors(settings):
             metrics = execute(
                 data,
                 run,
@@ -123,7 +126,7 @@ def _settings(
     given: dict[str, Any] = parse_assignments(assignments or [])
     given |= {name: value for name, value in (("ratio", ratio), ("seed", seed)) if value is not None}
     if earlier is not None:
-        settings, facts = earlier.settings(), earlier.facts()
+        settings, facts = earlier.settings(), earlier.facts("graph", "folder", "features")
         wanted = settings.change(**{**(read_preset(preset) if preset else {}), **given})
         earlier.require_same(wanted)
         if graph is not None and graph != facts["graph"] and Path(graph).absolute() != Path(facts["folder"]):

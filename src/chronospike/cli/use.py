@@ -41,7 +41,11 @@ def evaluate(
     fitted = _open(run, graph, device, quiet=as_json)
     with progress("nodes") as show:
         metrics = score(
-            fitted, RunFolder(run), smooth=smooth, on_nodes=lambda done, total: show("scoring", done, total)
+            fitted,
+            RunFolder(run),
+            smooth=smooth,
+            on_nodes=lambda done, total: show("scoring", done, total),
+            on_note=None if as_json else say,
         )
     write_report(run)
     if as_json:
@@ -138,7 +142,7 @@ def _open(
     from chronospike.training.run import RunFolder
 
     folder = RunFolder(run)
-    settings, facts = folder.settings(), folder.facts()
+    settings, facts = folder.settings(), folder.facts("folder", "features")
     place = choose_device(device)
     keep_freed_memory()
     where = graph or Path(facts["folder"])

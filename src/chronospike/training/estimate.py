@@ -25,6 +25,7 @@ from torch.utils._pytree import tree_leaves
 from chronospike.config import Settings
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.splits import make_split
+from chronospike.memory import group_limit
 from chronospike.nn.fused import half_products
 from chronospike.nn.model import ChronoSpike, Record
 from chronospike.nn.rows import TreeRows
@@ -32,6 +33,7 @@ from chronospike.sampling.batches import num_batches
 from chronospike.sampling.tree import widths
 from chronospike.training.inference import GPU_LANE, LANE
 from chronospike.training.inputs import RESIDENT_BYTES
+from chronospike.training.memory import COPIES_OF_WEIGHTS
 from chronospike.training.problem import batch_size, new_model, objective
 
 _PROBES = (2, 3, 4)
@@ -44,8 +46,6 @@ _LOADED_LATER = 100_000_000
 _USUAL_PROCESS = 600_000_000
 # cuBLAS takes this much for itself on the GPUs that take the most.
 _GPU_BASE = 32 * 1024**2
-# Weights, two moments of AdamW and the best weights so far; gradients are counted with the activations.
-_COPIES_OF_WEIGHTS = 4
 # Label propagation, once at the end, per stored edge.
 _EVALUATION_BYTES = 80
 
@@ -70,7 +70,8 @@ def estimate(graph: DynamicGraph, settings: Settings, features: int) -> dict[str
     batch = min(size, len(split.train))
     model = new_model(s, features, graph.num_classes)
     parameters = model.parameter_count()
-    weights = _COPIES_OF_WEIGHTS * sum(4 * parameter.numel() for parameter in model.parameters())
+    # Gradients are counted with the activations.
+    weights = COPIES_OF_WEIGHTS * sum(4 * parameter.numel() for parameter in model.parameters())
 
     single = activation_bytes(model, s, steps, batch)
     on_gpu = gpu_activation_bytes(model, s, steps, batch)
@@ -152,8 +153,8 @@ def process_bytes() -> int:
 
 
 def machine_bytes() -> int:
-    """Memory of the machine."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """Memory of the machine, or the part of it that this process may use."""
+    return int(min(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), group_limit()))
 
 
 class _LiveBytes(TorchDispatchMode):

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
-import yaml
 from numpy.typing import NDArray
 
 from chronospike.config import Settings, make_settings, read_settings, write_settings
@@ -31,6 +30,7 @@ from chronospike.files import atomic_file, check_target, space_errors, write_jso
 from chronospike.training.loop import EpochReport
 
 CONFIG, RUN, EPOCHS, METRICS = "config.yaml", "run.json", "metrics.jsonl", "metrics.json"
+_FACTS = ("graph", "folder", "name", "features", "preset", "command", "data", "edges")
 WEIGHTS, PREDICTIONS = "model.safetensors", "predictions.csv"
 
 
@@ -60,9 +60,14 @@ class RunFolder:
             raise StorageError(f"{self.path} {what}. Make one with: chronospike train GRAPH -o {self.path}")
         return make_settings(read_settings(self.path / CONFIG))
 
-    def facts(self) -> dict[str, Any]:
-        """The graph, feature set, preset and command."""
-        return _read_json(self.path / RUN)
+    def facts(self, *needed: str) -> dict[str, Any]:
+        """The graph, feature set, preset and command, all of them text; those `needed` are there."""
+        facts = _read_json(self.path / RUN)
+        for name in _FACTS:
+            value = facts.get(name)
+            if not isinstance(value, str) and (value is not None or name in needed):
+                raise StorageError(f"{self.path / RUN} does not say '{name}'. Train the run again")
+        return facts
 
     def metrics(self) -> dict[str, Any]:
         """The scores of a finished run."""
@@ -128,7 +133,9 @@ def _read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise StorageError(f"{path} is missing. Train the run again") from error
-    except (json.JSONDecodeError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
         raise StorageError(f"{path} cannot be read as JSON ({error})") from error
     if not isinstance(content, dict):
         raise StorageError(f"{path} does not hold an object")
