@@ -168,6 +168,7 @@ def _put(folder: Path, name: str, array: np.ndarray[Any, Any]) -> None:
     path.unlink(missing_ok=True)
     np.save(path, array)
     meta = json.loads((folder / "meta.json").read_text())
+    array = np.asarray(array)
     digest = hashlib.sha256(array.tobytes()).hexdigest()
     meta["arrays"][name] = {"dtype": array.dtype.str, "shape": list(array.shape), "sha256": digest}
     (folder / "meta.json").write_text(json.dumps(meta))
@@ -209,6 +210,10 @@ def _with_text_ids() -> DynamicGraph:
         ("step_start", lambda a: np.where(np.arange(4) == 2, np.nan, a)),
         ("step_start", lambda a: a.astype("datetime64[us]")),
         ("step_end", lambda a: a[:2]),
+        ("step_end", lambda a: np.int64(40)),
+        ("step_end", lambda a: a.astype("M8")),
+        ("step_end", lambda a: np.zeros(4, dtype="U0")),
+        ("step_end", lambda a: np.zeros(4, dtype=[("a", "<i4"), ("b", "<i4")])),
         ("features", lambda a: a[:, :5].copy()),
         ("features", lambda a: a.astype("U8")),
     ],

@@ -237,6 +237,9 @@ def _open_array(folder: Path, name: str, entry: dict[str, Any], verify: bool | N
             f"{path} holds {array.dtype.str} {list(array.shape)}, meta.json says {entry['dtype']} {entry['shape']}. "
             f"{_AGAIN}"
         )
+    # A date needs a unit: "<M8" has none.
+    if array.ndim == 0 or array.dtype.kind not in "biufM" or array.dtype.str == "<M8":
+        raise StorageError(f"{path} is damaged: it holds {array.dtype}, no list of numbers or dates. {_AGAIN}")
     if not (array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative):
         raise StorageError(f"{path} is damaged: its values do not lie in memory as chronospike writes them. {_AGAIN}")
     if verify or (verify is None and array.nbytes <= _VERIFY_BYTES):
