@@ -55,8 +55,8 @@ def test_an_unknown_setting_gets_the_nearest_name() -> None:
         ({"dropout": 1}, "0 <= dropout < 1"),
         ({"validation": 0.5}, "0 < validation < 0.5"),
         ({"learning_rate": 0}, "0 < learning_rate"),
-        ({"epochs": 0}, "1 <= epochs"),
-        ({"seed": -1}, "0 <= seed"),
+        ({"epochs": 0}, "1 <= epochs < 2147483648"),
+        ({"seed": -1}, "0 <= seed < 9223372036854775808"),
         ({"split_seed": 2**32}, "0 <= split_seed < 4294967296"),
     ],
 )
@@ -174,3 +174,27 @@ def test_settings_survive_being_written(tmp_path: Path) -> None:
     found = read_settings(tmp_path / "config.yaml")
     assert list(found) == list(Settings.model_fields)
     assert make_settings(found) == settings
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("epochs", 2**31, "1 <= epochs < 2147483648"),
+        ("hidden", [2**21, 64], "less than or equal to 1048576"),
+        ("feature_dimension", 10**9, "1 <= feature_dimension <= 1048576"),
+        ("fanouts", [2] * 40, "at most 16 items"),
+        ("seed", 2**63, "0 <= seed < 9223372036854775808"),
+    ],
+)
+def test_numbers_that_nothing_could_hold_are_refused(name: str, value: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        make_settings({name: value})
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "2020-99-99", "[" * 5000])
+def test_a_value_that_cannot_be_read_is_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        parse_assignments([f"seed={text}"])
+    (tmp_path / "config.yaml").write_text(f"seed: {text}")
+    with pytest.raises(InputError, match="is not valid YAML"):
+        read_settings(tmp_path / "config.yaml")

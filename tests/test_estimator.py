@@ -229,6 +229,13 @@ def test_a_saved_classifier_gives_the_same_bits(
     assert found.get_params() == fitted.get_params()
 
 
+def test_a_classifier_loaded_takes_the_kernels_of_its_settings(graph: DynamicGraph, tmp_path: Path) -> None:
+    plain = ChronoSpikeClassifier(graph, **{**SMALL, "epochs": 1}, kernels="plain", refit=True).fit(TRAIN)
+    found = ChronoSpikeClassifier.load(plain.save(tmp_path / "model"), graph, device="cpu")
+    assert found.first_model_ is not None
+    assert (found.model_.kernels, found.first_model_.kernels) == ("plain", "plain")
+
+
 def test_a_classifier_loaded_without_a_graph_takes_it_with_the_call(
     tmp_path: Path, graph: DynamicGraph, fitted: ChronoSpikeClassifier
 ) -> None:

@@ -20,7 +20,10 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Dropout = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
 AtLeastZero = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, lt=2**31)]
+# Nobody needs a million channels, and the product of two widths must fit a tensor.
+Width = Annotated[int, Field(ge=1, le=2**20)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class Settings(BaseModel):
@@ -34,11 +37,11 @@ class Settings(BaseModel):
         description="'own', 'deepwalk', 'fastrp' or a set by name; several joined with '+'; 'auto': own, else made",
     )
     feature_method: Literal["deepwalk", "fastrp"] = "deepwalk"
-    feature_dimension: Count = 128
+    feature_dimension: Width = 128
     feature_walks: Count = Field(10, description="DeepWalk: walks from each node")
     feature_negatives: Count = Field(1, description="DeepWalk: noise nodes per centre")
     feature_warm_start: bool = Field(False, description="DeepWalk: begin each step from the one before")
-    feature_seed: Annotated[int, Field(ge=0)] = 0
+    feature_seed: Seed = 0
     standardise_over: Literal["seen", "all"] = Field(
         "seen", description="made features by the nodes seen by each step, or by all as in the paper"
     )
@@ -48,14 +51,14 @@ class Settings(BaseModel):
     split_order: Literal["random", "time"] = Field("random", description="or train on the nodes seen first")
 
     # Sampling (section 4.2)
-    fanouts: tuple[Count, ...] = Field((5, 2), min_length=1, description="neighbours sampled per layer")
+    fanouts: tuple[Count, ...] = Field((5, 2), min_length=1, max_length=16, description="neighbours sampled per layer")
     p: Share = Field(0.5, description="share of neighbours from the history")
     history: Literal["strict", "inclusive"] = Field("strict", description="edges before t, or up to t")
     mix: Literal["bernoulli", "split"] = Field("bernoulli", description="per slot, or fixed counts as in SpikeNet")
     replace: bool = Field(False, description="sample with replacement")
 
     # Network (sections 4.2 to 4.4)
-    hidden: tuple[Count, ...] = Field((128, 64), min_length=1, description="channels per layer")
+    hidden: tuple[Width, ...] = Field((128, 64), min_length=1, max_length=16, description="channels per layer")
     heads: Count = Field(4, description="attention heads over neighbours")
     dropout: Dropout = Field(0.7, description="on the spikes between layers")
     aggregator: Literal["attention", "mean", "sum"] = "attention"
@@ -64,7 +67,7 @@ class Settings(BaseModel):
     reset_gradient: Literal["detach", "full", "straight_through"] = "detach"
     temporal: Literal["transformer", "lstm", "mean", "last"] = "transformer"
     temporal_heads: Count = Field(4, description="attention heads over steps")
-    feedforward: Count = Field(128, description="width inside the Transformer")
+    feedforward: Width = Field(128, description="width inside the Transformer")
     temporal_dropout: Dropout = 0.1
     positions: Literal["learned", "rotary"] = "learned"
     max_steps: Count = Field(200, description="rows of the position table; gives the paper's parameter count")
@@ -99,7 +102,7 @@ class Settings(BaseModel):
     # Inference
     samples: Count = Field(1, description="sampled neighbourhoods averaged at inference")
 
-    seed: int = Field(0, ge=0, description="of weights, batches, sampling and dropout")
+    seed: Seed = Field(0, description="of weights, batches, sampling and dropout")
 
     def change(self, **values: Any) -> Settings:
         """A copy with other values, checked."""
@@ -157,7 +160,7 @@ def parse_assignments(assignments: list[str]) -> dict[str, Any]:
             raise InputError(f"--set wants key=value, not '{assignment}'")
         try:
             values[name.strip()] = _number_or_value(text)
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise InputError(f"--set {assignment}: the value cannot be read ({type(error).__name__})") from error
     return values
 
@@ -178,7 +181,7 @@ def read_settings(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} does not exist") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
     if values is None:
         return {}

@@ -208,10 +208,12 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         if described.get("columns") is not None:
             found.encoder_ = AttributeEncoder.from_json(described["columns"], str(folder / _INPUTS))
         found.model_ = model.to(choose_device(device))
+        model.kernels = settings.kernels
         found.first_model_ = None
         if settings.refit and (folder / _FIRST).is_file():
             first = rebuild(*load_weights(folder / _FIRST), folder / _FIRST)
             found.first_model_ = first.to(choose_device(device))
+            first.kernels = settings.kernels
         found.classes_, found.settings_ = classes, settings
         found.known_ = KnownLabels.read(folder / _LABELS, len(classes))
         found.graph_, found.history_ = graph, []

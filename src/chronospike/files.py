@@ -65,16 +65,18 @@ def write_json(target: Path, content: Any) -> None:
         partial.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object that a JSON file of ours holds."""
+def read_json(path: Path, way_out: str = "Train the model again") -> dict[str, Any]:
+    """The object in a JSON file of ours; `way_out` says what to do where there is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise StorageError(f"{path} is missing. Train the model again") from error
-    except (ValueError, OSError) as error:
-        raise StorageError(f"{path} cannot be read as JSON ({error})") from error
+        raise StorageError(f"{path} is missing. {way_out}") from error
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read ({error.strerror}). {way_out}") from error
+    except (ValueError, RecursionError) as error:
+        raise StorageError(f"{path} cannot be read as JSON ({error}). {way_out}") from error
     if not isinstance(content, dict):
-        raise StorageError(f"{path} does not hold an object")
+        raise StorageError(f"{path} does not hold an object. {way_out}")
     return content
 
 

@@ -200,3 +200,8 @@ def test_a_second_fit_is_told() -> None:
     words = "trained again on the training and validation nodes"
     assert _levels(_found(_scores(0.5, 0.5, refit={"nodes": 12})), words) == ["note"]
     assert not _levels(_found(_scores(0.5, 0.5)), words)
+
+
+def test_what_a_run_noted_is_a_note() -> None:
+    found = _found(_scores(0.5, 0.5, notes=["predictions.csv holds the 30 test nodes."]))
+    assert _levels(found, "holds the 30 test nodes") == ["note"]

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from chronospike.cli.graphs import cache_folder, graph_folder
+from chronospike.data.storage import open_graph
 from chronospike.errors import InputError
-from tests.small_runs import saved_graph
+from tests.small_runs import saved_graph, worked
 
 
 def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -35,6 +37,67 @@ def test_a_dataset_is_made_once_and_kept(
     assert graph_folder("synthetic") == folder
     assert (folder / "meta.json").stat().st_mtime_ns == before
     assert capsys.readouterr().out == ""
+
+
+def _dblp_files(root: Path, edges: int) -> Path:
+    """A few edges under the names of DBLP's files; the later ones are of other nodes."""
+    (root / "dblp").mkdir(parents=True, exist_ok=True)
+    (root / "dblp" / "dblp.txt").write_text("".join(f"{i} {i + 1} {i % 3}\n" for i in range(edges)))
+    (root / "dblp" / "node2label.txt").write_text("".join(f"{i} {i % 2}\n" for i in range(edges + 1)))
+    return root
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("CHRONOSPIKE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("CHRONOSPIKE_DATA", raising=False)
+    return tmp_path / "cache"
+
+
+def _nodes(root: Path | None) -> int:
+    folder = graph_folder("dblp", root, quiet=True)
+    assert folder.name == "dblp"
+    return open_graph(folder).num_nodes
+
+
+def test_files_of_another_root_are_another_graph(cache: Path, tmp_path: Path) -> None:
+    assert _nodes(_dblp_files(tmp_path / "a", 9)) == 10
+    assert _nodes(_dblp_files(tmp_path / "b", 19)) == 20
+    assert _nodes(tmp_path / "a") == 10
+    assert len(list(cache.rglob("meta.json"))) == 2
+
+
+def test_files_that_changed_are_imported_again(cache: Path, tmp_path: Path) -> None:
+    _nodes(_dblp_files(tmp_path / "a", 9))
+    assert _nodes(_dblp_files(tmp_path / "a", 29)) == 30
+
+
+def test_the_same_files_by_another_name_are_the_same_graph(cache: Path, tmp_path: Path) -> None:
+    _nodes(_dblp_files(tmp_path / "a", 9))
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    assert _nodes(tmp_path / "link") == 10
+    assert len(list(cache.rglob("meta.json"))) == 1
+
+
+def test_without_a_root_the_one_graph_imported_earlier_is_taken(cache: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no data folder is given"):
+        graph_folder("dblp")
+    _nodes(_dblp_files(tmp_path / "a", 9))
+    assert _nodes(None) == 10
+    _nodes(_dblp_files(tmp_path / "b", 19))
+    with pytest.raises(InputError, match="dblp was imported from 2 sets of files. Say which with --root"):
+        graph_folder("dblp")
+
+
+def test_a_dry_run_reads_the_files_that_it_is_given(
+    cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _nodes(_dblp_files(tmp_path / "a", 99))
+    _dblp_files(tmp_path / "b", 199)
+    for root, labelled in (("a", 100), ("b", 200)):
+        given = ["train", "dblp", "--root", str(tmp_path / root), "--dry-run", "--json", "--device", "cpu"]
+        found = json.loads(worked(capsys, *given))
+        assert found["train"] + found["validation"] + found["test"] == labelled
 
 
 def test_neither_a_folder_nor_a_dataset_gets_the_nearest(tmp_path: Path) -> None:

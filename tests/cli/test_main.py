@@ -124,6 +124,21 @@ def test_a_failure_is_exit_code_one_and_one_line(
     assert (result.code, result.err) == (1, "chronospike: the loss is not finite\n")
 
 
+@pytest.mark.parametrize("error", [MemoryError("9 TiB"), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_a_machine_out_of_memory_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    with_outcome(monkeypatch, error)
+    result = command(capsys, "predict")
+    assert (result.code, result.err) == (1, f"chronospike: this machine is out of memory ({error})\n")
+
+
+def test_an_error_of_our_own_making_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_outcome(monkeypatch, RuntimeError("sizes differ"))
+    with pytest.raises(RuntimeError, match="sizes differ"):
+        cli.run(["train"])
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), typer.Abort()])
 def test_an_interrupt_is_exit_code_130(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: BaseException

@@ -442,3 +442,13 @@ def test_a_named_dataset_is_trained_from_the_cache(
     facts = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (facts["graph"], facts["preset"]) == ("synthetic", "default")
     assert facts["folder"] == str(tmp_path / "cache" / "graphs" / "synthetic")
+
+
+@pytest.mark.parametrize("values", [{"fanouts": [100_000, 100_000]}, {"hidden": [1_000_000, 1_000_000]}])
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_a_run_that_fits_no_machine_is_refused_before_it_begins(
+    values: dict[str, Any], more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = saved_graph(tmp_path / "g")
+    assert "this run needs about" in refused(capsys, *begin(graph, tmp_path / "run", *more, **values))
+    assert not (tmp_path / "run").exists()

@@ -120,3 +120,16 @@ def test_summary_counts_labels_per_class() -> None:
     graph = six_nodes().with_labels(np.array([0, 1, 1, -1, -1, 0]), ("a", "b"))
     assert graph.summary()["class_sizes"] == {"a": 2, "b": 2}
     assert graph.summary()["labelled"] == 4
+
+
+def test_two_classes_of_one_name_are_refused() -> None:
+    with pytest.raises(GraphError, match="two classes are called 'a'"):
+        six_nodes().with_labels(np.zeros(6, dtype=np.int64), ("a", "b", "a"))
+
+
+def test_validate_names_repeated_ids() -> None:
+    from chronospike.data.ids import NodeIds
+
+    ids = NodeIds(NodeIds.of(["a", "b", "c"]).values.take([0, 1, 2, 0, 1, 2]))
+    with pytest.raises(GraphError, match="node ids repeat: 6 ids, 3 distinct"):
+        replace(six_nodes(), ids=ids).validate()

@@ -108,7 +108,19 @@ def test_mistyped_name_gets_the_nearest_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"nodes": 100}, {"steps": 1}, {"classes": 1}, {"nodes": 1000, "edges": 500_000}, {"merge": 0}]
+    "options",
+    [
+        {"nodes": 100},
+        {"steps": 1},
+        {"classes": 1},
+        {"nodes": 1000, "edges": 500_000},
+        {"merge": 0},
+        {"merge": 10**11},
+        {"seed": -1},
+        {"nodes": 10**5, "classes": 200},
+        {"nodes": 2**31, "edges": 2**31},
+        {"nodes": 2**31 - 1, "edges": 10**13},
+    ],
 )
 def test_impossible_sizes_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="synthetic"):

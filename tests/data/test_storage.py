@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +16,7 @@ from chronospike.data.feature_store import write_features
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
 from chronospike.data.storage import data_key, feature_sets, graph_key, open_graph, save_graph, structure_key
-from chronospike.errors import InputError, OutOfSpaceError, StorageError
+from chronospike.errors import GraphError, InputError, OutOfSpaceError, StorageError
 from tests.six_nodes import six_nodes
 
 
@@ -195,3 +198,117 @@ def test_a_folder_that_does_not_say_what_its_attributes_are_has_numbers(tmp_path
 def test_the_key_of_a_graph_is_that_of_its_folder(tmp_path: Path) -> None:
     graph = _full_graph()
     assert structure_key(graph) == graph_key(save_graph(graph, tmp_path / "g"))
+
+
+def _put(folder: Path, name: str, array: np.ndarray[Any, Any]) -> None:
+    """Replace an array, or add one, with all that `meta.json` says of it in order."""
+    path = folder / f"{name}.npy"
+    path.unlink(missing_ok=True)
+    np.save(path, array)
+    meta = json.loads((folder / "meta.json").read_text())
+    array = np.asarray(array)
+    digest = hashlib.sha256(array.tobytes()).hexdigest()
+    meta["arrays"][name] = {"dtype": array.dtype.str, "shape": list(array.shape), "sha256": digest}
+    (folder / "meta.json").write_text(json.dumps(meta))
+
+
+def _with_text_ids() -> DynamicGraph:
+    return replace(_full_graph(), ids=NodeIds.of(["007", "a,b", "hi", "", "naïve", "x"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("history_neighbours", lambda a: a + 1000),
+        ("snapshot_neighbours", lambda a: -1 - a),
+        ("snapshot_neighbours", lambda a: a[::-1].copy()),
+        ("snapshot_neighbours", lambda a: a[:-1]),
+        ("snapshot_neighbours", lambda a: a.astype(np.float32)),
+        ("snapshot_neighbours", lambda a: a.astype(">i4")),
+        ("snapshot_neighbours", lambda a: a.reshape(1, -1)),
+        ("history_indptr", lambda a: a + 1),
+        ("snapshot_indptr", lambda a: np.where(np.arange(7) == 3, 2**30, a).astype(a.dtype)),
+        ("snapshot_indptr", lambda a: a[:-1]),
+        ("history_step_offsets", lambda a: a + 1),
+        ("snapshot_step_offsets", lambda a: a * 100),
+        ("snapshot_step_offsets", lambda a: a[:, :-1].copy()),
+        ("snapshot_step_offsets", lambda a: np.asfortranarray(a)),
+        ("id_offsets", lambda a: a + 10**12),
+        ("id_offsets", lambda a: a[::-1].copy()),
+        ("id_offsets", lambda a: a[:0]),
+        ("id_offsets", lambda a: a[:-1]),
+        ("id_offsets", lambda a: a.astype(np.int32)),
+        ("id_bytes", lambda a: np.full_like(a, 0xFF)),
+        ("id_bytes", lambda a: a[:3]),
+        ("labels", lambda a: a + 1),
+        ("labels", lambda a: a - 5),
+        ("labels", lambda a: a.astype(np.float64)),
+        ("labels", lambda a: a[:4]),
+        ("step_start", lambda a: a[::-1].copy()),
+        ("step_start", lambda a: np.where(np.arange(4) == 2, np.nan, a)),
+        ("step_start", lambda a: a.astype("datetime64[us]")),
+        ("step_end", lambda a: a[:2]),
+        ("step_end", lambda a: np.int64(40)),
+        ("step_end", lambda a: a.astype("M8")),
+        ("step_end", lambda a: np.zeros(4, dtype="U0")),
+        ("step_end", lambda a: np.zeros(4, dtype=[("a", "<i4"), ("b", "<i4")])),
+        ("features", lambda a: a[:, :5].copy()),
+        ("features", lambda a: a.astype("U8")),
+    ],
+)
+def test_an_array_that_cannot_be_right_is_refused_on_opening(
+    name: str, change: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]], tmp_path: Path
+) -> None:
+    folder = save_graph(_with_text_ids(), tmp_path / "g")
+    _put(folder, name, change(np.load(folder / f"{name}.npy")))
+    with pytest.raises(StorageError, match=r"Import the graph again$"):
+        open_graph(folder)
+
+
+def test_step_bounds_that_are_no_times_are_refused(tmp_path: Path) -> None:
+    days = np.array(["2020-01-01", "2020-02-01", "NaT", "2021-01-01"], dtype="datetime64[us]")
+    folder = save_graph(_full_graph(), tmp_path / "g")
+    _put(folder, "step_start", days)
+    _put(folder, "step_end", days)
+    with pytest.raises(StorageError, match="the step bounds do not ascend"):
+        open_graph(folder)
+
+
+def test_a_file_that_is_no_array_is_refused(tmp_path: Path) -> None:
+    folder = save_graph(_full_graph(), tmp_path / "g")
+    header = b"{'descr': '<i8', 'fortran_order': False, 'shape': (" + b"9" * 40 + b",), }\n"
+    for content in (b"PK\x03\x04", b"", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header):
+        (folder / "labels.npy").write_bytes(content)
+        with pytest.raises(StorageError, match=r"labels\.npy is damaged"):
+            open_graph(folder)
+
+
+def test_repeated_node_ids_are_found_when_everything_is_checked(tmp_path: Path) -> None:
+    folder = save_graph(six_nodes(), tmp_path / "g")
+    _put(folder, "ids", np.array([4, 1, 2, 3, 4, 5]))
+    with pytest.raises(GraphError, match="node ids repeat: 6 ids, 5 distinct"):
+        open_graph(folder).validate()
+
+
+def test_a_feature_set_of_another_size_is_refused(tmp_path: Path) -> None:
+    folder = save_graph(six_nodes(), tmp_path / "g")
+    write_features(folder, "f", {}, graph_key(folder), (3, 6, 2), np.float32, lambda t: np.ones((6, 2)))
+    with pytest.raises(StorageError, match=r"features/f has shape \[3, 6, 2\], and the graph has 4 steps and 6 nodes"):
+        open_graph(folder, features="f")
+
+
+def test_narrow_labels_are_stored_as_torch_wants_them(tmp_path: Path) -> None:
+    graph = six_nodes().with_labels(np.array([0, 1, 1, -1, -1, 0], dtype=np.int8), ("a", "b"))
+    labels = open_graph(save_graph(graph, tmp_path / "g")).labels
+    assert labels is not None
+    assert labels.dtype == np.int64
+
+
+def test_codes_of_categories_that_are_not_there_are_refused_on_opening(tmp_path: Path) -> None:
+    codes = np.array([[0.0], [1.0], [np.nan], [0.0], [1.0], [1.0]], dtype=np.float32)
+    graph = six_nodes().with_features(codes, (Column("colour", "category", ("blue", "red")),))
+    folder = save_graph(graph, tmp_path / "g")
+    for bad in (2.0, -1.0, 1e9, 0.5):
+        _put(folder, "features", np.where(np.arange(6)[:, None] == 4, np.float32(bad), codes))
+        with pytest.raises(StorageError, match="codes that its 2 categories do not have"):
+            open_graph(folder)

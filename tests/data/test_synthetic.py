@@ -199,6 +199,16 @@ def test_structure_knob_is_the_share_of_edges_inside_the_community() -> None:
         ({"nodes": 7}, "too few"),
         ({"steps": 4, "structure": 0.0}, "at least 5 are needed"),
         ({"degree": 0.0}, "degree"),
+        ({"nodes": 10**11}, "nodes is 100,000,000,000; it must be below 2"),
+        ({"steps": 10**400}, "steps is 10,000"),
+        ({"classes": 10**30}, "classes is 1,000"),
+        ({"feature_dim": 2**31}, "feature_dim is"),
+        ({"nodes": 2 * 10**9}, "this synthetic graph needs about .* Lower nodes .now 2,000,000,000."),
+        ({"steps": 2 * 10**9}, "this synthetic graph needs about"),
+        ({"degree": 1e12}, r"this synthetic graph needs about .* degree .now 1e\+12"),
+        ({"degree": 1e308}, "this synthetic graph needs about inf GB"),
+        ({"feature_dim": 2**30}, "this synthetic graph needs about"),
+        ({"seed": -1}, "the seed is -1"),
     ],
 )
 def test_impossible_settings_are_named(options: dict[str, Any], word: str) -> None:

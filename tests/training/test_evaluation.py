@@ -8,6 +8,8 @@ import torch
 
 from chronospike.data.ids import NodeIds
 from chronospike.data.splits import Split
+from chronospike.nn.rows import TreeRows
+from chronospike.sampling.tree import NeighbourTree
 from chronospike.training.evaluation import (
     as_dict,
     confidently_wrong,
@@ -116,3 +118,17 @@ def test_there_is_no_firing_without_spikes_or_without_nodes() -> None:
 def test_the_record_names_the_device_and_the_versions() -> None:
     assert device_name(CPU) == f"cpu ({torch.get_num_threads()} threads)"
     assert set(versions()) == {"chronospike", "torch", "numpy", "python"}
+
+
+def test_firing_rates_are_taken_of_half_precision_rows_from_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = small_trainer()
+    inputs, test = trainer.problem.inputs, trainer.problem.split.test
+    wanted = firing_rates(trainer.model, trainer.problem, test)
+    by_reference = inputs.rows
+
+    def from_host(tree: NeighbourTree) -> TreeRows:
+        rows = by_reference(tree)
+        return TreeRows(rows.dense().half(), rows.sizes)
+
+    monkeypatch.setattr(inputs, "rows", from_host)
+    assert np.allclose(firing_rates(trainer.model, trainer.problem, test), wanted, atol=0.01)

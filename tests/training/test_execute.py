@@ -173,21 +173,56 @@ def test_a_gpu_out_of_memory_names_the_settings_to_lower(tmp_path: Path, monkeyp
         execute(small_graph(), begun(tmp_path / "run"), CPU)
 
 
-def test_a_graph_too_large_to_predict_whole_gets_the_nodes_it_is_scored_on(
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError("Unable to allocate 9 TiB"), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")],
+)
+def test_a_machine_out_of_memory_names_the_settings_to_lower(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(ChronoSpike, "forward", full)
+    with pytest.raises(ChronoSpikeError, match="this machine is out of memory. Lower batch_size"):
+        execute(small_graph(), begun(tmp_path / "run"), CPU)
+
+
+def _predicts_at_most(monkeypatch: pytest.MonkeyPatch, nodes: int, times: int) -> None:
+    monkeypatch.setattr(module, "_PREDICT_ALL", {"cpu": nodes})
+    monkeypatch.setattr(module, "_PREDICT_EPOCHS", times)
+
+
+def test_a_graph_too_large_to_predict_whole_gets_the_nodes_it_is_scored_on_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_PREDICT_ALL", 100)
+    _predicts_at_most(monkeypatch, 100, 1)
     run = begun(tmp_path / "run", epochs=1)
-    metrics = execute(small_graph(), run, CPU)
+    notes: list[str] = []
+    metrics = execute(small_graph(), run, CPU, on_note=notes.append)
     assert metrics["inference"]["nodes"] == 30
     assert len((run.path / "predictions.csv").read_text().splitlines()) == 31
+    assert metrics["notes"] == notes
+    assert notes == [
+        "predictions.csv holds the 30 validation and test nodes of 120, since all would take long. "
+        f"For all of them: chronospike predict {run.path} -o predictions.csv"
+    ]
+
+
+@pytest.mark.parametrize(("nodes", "times"), [(120, 0), (0, 2)])
+def test_all_nodes_are_predicted_where_they_are_few_or_few_beside_the_training_nodes(
+    nodes: int, times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _predicts_at_most(monkeypatch, nodes, times)
+    metrics = execute(small_graph(), begun(tmp_path / "run", epochs=1), CPU)
+    assert (metrics["inference"]["nodes"], metrics["notes"]) == (120, [])
 
 
 def test_a_large_graph_is_smoothed_from_what_the_model_says_of_every_node(
     finished: tuple[DynamicGraph, RunFolder, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph, run, metrics = finished
-    monkeypatch.setattr(module, "_PREDICT_ALL", 100)
+    _predicts_at_most(monkeypatch, 100, 1)
     assert evaluate(load_run(graph, run, CPU), run, smooth=True)["smoothed"] == metrics["smoothed"]
 
 

@@ -67,6 +67,7 @@ def findings(metrics: Metrics, classes: Sequence[ClassScores], settings: Mapping
         *_still_improving(metrics, settings),
         *_firing(metrics),
         *_smoothing(metrics),
+        *(Finding("note", note) for note in metrics.notes),
     ]
     return sorted(found, key=lambda finding: ("warning", "note", "good").index(finding.level))
 

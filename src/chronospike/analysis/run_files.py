@@ -81,6 +81,7 @@ class Metrics(_Lenient):
         smoothed: test scores after Correct and Smooth.
         refit: the nodes of the second fit, if there was one.
         confidently_wrong: test nodes, the highest probability first.
+        notes: what a reader of the other files might not expect, a sentence each.
     """
 
     test: PartScores
@@ -98,6 +99,7 @@ class Metrics(_Lenient):
     refit: dict[str, Any] | None = None
     confidently_wrong: list[WrongNode] = []
     unlabelled: Unlabelled = Unlabelled()
+    notes: list[str] = []
     graph: dict[str, Any] = {}
     split: SplitFacts = SplitFacts()
     device: str | None = None

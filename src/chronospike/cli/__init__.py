@@ -68,6 +68,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         report_error("interrupted")
         return 130
+    except (MemoryError, RuntimeError) as error:
+        # torch has no exception of its own for a CPU out of memory.
+        if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
+            raise
+        report_error(f"this machine is out of memory ({error})")
+        return 1
     except SystemExit as error:
         # How typer ends when the reader of the output (head, less) went away, which is no failure of ours.
         if isinstance(error.__context__, BrokenPipeError):

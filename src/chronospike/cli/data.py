@@ -229,7 +229,7 @@ def _described(graph: DynamicGraph, summary: dict[str, Any]) -> list[tuple[str, 
         ("edges", f"{graph.snapshot_edges:,} over the steps ({per_step:,.0f} a step), {graph.union_edges:,} distinct"),
         ("direction", "kept" if graph.directed else "undirected"),
     ]
-    if "rows" in summary:
+    if all(isinstance(summary.get(name), int) for name in ("rows", "duplicates", "self_loops", "rows_dropped")):
         dropped = summary.get("rows_dropped", 0)
         rows.append(
             (

@@ -23,9 +23,13 @@ def report_estimate(graph: str, root: Path | None, settings: Settings, device: s
     from chronospike.training.device import choose_device
     from chronospike.training.estimate import estimate
     from chronospike.training.inputs import input_width
+    from chronospike.training.memory import require_memory
+    from chronospike.training.problem import split_for
 
     place = choose_device(device)
     data, to_make = _open(graph, root, settings)
+    data.require(steps=1 if settings.static else 2, classes=2)
+    require_memory(data, settings, to_make, len(split_for(data, settings).train), place)
     found: dict[str, Any] = dict(estimate(data, settings, input_width(data) + to_make * settings.feature_dimension))
     warning = _shortage(found, settings, place)
     if as_json:
@@ -49,24 +53,33 @@ def report_estimate(graph: str, root: Path | None, settings: Settings, device: s
 
 
 def _open(graph: str, root: Path | None, settings: Settings) -> tuple[DynamicGraph, int]:
-    """The graph with the features that are there of those a run would use, and how many sets it would make first."""
-    from chronospike.cli.graphs import cache_folder, graph_folder
+    """What `open_as_planned` says of a graph folder, or of a dataset that is not imported yet."""
+    from chronospike.cli.graphs import dataset_folder, graph_folder
     from chronospike.data.datasets import DATASETS, load_dataset
+    from chronospike.features.recipes import METHODS, named_parts, recipe
+
+    is_dataset = graph in DATASETS and not Path(graph).is_dir()
+    if not is_dataset or (dataset_folder(graph, root) / "meta.json").is_file():
+        return open_as_planned(graph_folder(graph, root, quiet=True), settings)
+    # A run would import the dataset into the cache first; this leaves no trace.
+    data = load_dataset(graph, root=root)
+    parts = named_parts(settings, data.features is not None, [])
+    made = [part for part in parts if part in (recipe(settings, method)[0] for method in METHODS)]
+    if len(made) + ("own" in parts and data.features is not None) < len(parts):
+        raise InputError(f"{graph} has no features '{settings.features}': it has not been imported yet")
+    return data if "own" in parts else data.with_features(None), len(made)
+
+
+def open_as_planned(folder: Path, settings: Settings, parts: list[str] | None = None) -> tuple[DynamicGraph, int]:
+    """The graph with those features of a run that are there, and how many sets the run would make first.
+
+    `parts` are the features of a run that was started earlier.
+    """
     from chronospike.data.storage import feature_sets, open_graph, read_meta
     from chronospike.features.recipes import METHODS, named_parts, recipe
 
-    recipes = [recipe(settings, method)[0] for method in METHODS]
-    cached = cache_folder() / "graphs" / graph / "meta.json"
-    if graph in DATASETS and not Path(graph).is_dir() and not cached.is_file():
-        # A run would import the dataset into the cache first; this leaves no trace.
-        data = load_dataset(graph, root=root)
-        parts = named_parts(settings, data.features is not None, [])
-        if any(part not in recipes and (part != "own" or data.features is None) for part in parts):
-            raise InputError(f"{graph} has no features '{settings.features}': it has not been imported yet")
-        return data if "own" in parts else data.with_features(None), len([part for part in parts if part != "own"])
-    folder = graph_folder(graph, root, quiet=True)
-    sets = feature_sets(folder)
-    parts = named_parts(settings, "features" in read_meta(folder)["arrays"], sets)
+    sets, recipes = feature_sets(folder), [recipe(settings, method)[0] for method in METHODS]
+    parts = parts or named_parts(settings, "features" in read_meta(folder)["arrays"], sets)
     there = [part for part in parts if part not in recipes or part in sets]
     return open_graph(folder, features="+".join(there) or "none", verify=False), len(parts) - len(there)
 

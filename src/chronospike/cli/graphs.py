@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -17,6 +18,31 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "chronospike"
 
 
+def dataset_folder(name: str, root: Path | None = None) -> Path:
+    """Where the graph of a dataset is kept, whether it is there yet or not.
+
+    One that is read from files is kept by their place, sizes and times of change: other files make another graph.
+    Without a place to look for them, the one graph made of such files earlier is taken.
+    """
+    from chronospike.data.datasets import DATASETS, ROOT_VARIABLE, benchmark_folder
+    from chronospike.data.reading.benchmark_files import benchmark_paths
+
+    graphs, spec = cache_folder() / "graphs", DATASETS[name]
+    if not spec.files:
+        return graphs / name
+    if root is None and not os.environ.get(ROOT_VARIABLE):
+        earlier = sorted(found.parent for found in graphs.glob(f"*/{name}/meta.json"))
+        if len(earlier) == 1:
+            return earlier[0]
+        if earlier:
+            raise InputError(f"{name} was imported from {len(earlier)} sets of files. Say which with --root")
+    state = hashlib.sha256()
+    for path in benchmark_paths(benchmark_folder(spec, root).resolve(), name):
+        facts = path.stat()
+        state.update(f"{path}\0{facts.st_size}\0{facts.st_mtime_ns}\0".encode(errors="surrogateescape"))
+    return graphs / state.hexdigest()[:12] / name
+
+
 def graph_folder(graph: str, root: Path | None = None, quiet: bool = False) -> Path:
     """The folder of `graph`; a dataset is imported on first use."""
     from chronospike.data.datasets import DATASETS, load_dataset
@@ -30,7 +56,7 @@ def graph_folder(graph: str, root: Path | None = None, quiet: bool = False) -> P
             f"'{graph}' is neither a graph folder nor a dataset.{nearest(graph, DATASETS)} "
             f"Datasets: {', '.join(DATASETS)}; a folder is made with: chronospike data import FILE -o FOLDER"
         )
-    folder = cache_folder() / "graphs" / graph
+    folder = dataset_folder(graph, root)
     if not (folder / "meta.json").is_file():
         if not quiet:
             say(f"importing {graph} into {folder}")

@@ -103,6 +103,7 @@ def _carry_out(
     as_json: bool,
 ) -> None:
     """Make ready what the runs share, train those that are not finished, and say what came out."""
+    from chronospike.cli.estimate import open_as_planned
     from chronospike.cli.graphs import graph_folder
     from chronospike.cli.seeds import begin, print_seeds, write_seeds
     from chronospike.data.reading.splits import read_split
@@ -110,6 +111,7 @@ def _carry_out(
     from chronospike.features.recipes import feature_methods
     from chronospike.training.device import choose_device, keep_freed_memory
     from chronospike.training.execute import is_finished
+    from chronospike.training.memory import require_memory
     from chronospike.training.problem import split_for
     from chronospike.training.tensorboard import require_tensorboard
 
@@ -128,10 +130,13 @@ def _carry_out(
     folder = Path(facts["folder"]) if resume else graph_folder(facts["graph"], root, quiet=as_json)
     if resume and facts.get("data") not in (None, data_key(folder)):
         raise InputError(f"{folder} is not the graph it was when {run.path} was started. Start a new run")
-    # What cannot be trained on is said before features are made and before a folder is there.
-    bare = open_graph(folder, features="none").require(steps=1 if settings.static else 2, classes=2)
-    divided = None if resume else read_split(split, bare) if split is not None else split_for(bare, settings)
+    # What cannot be trained on, or not here, is said before features are made and before a folder is there.
     parts = facts["features"].split("+") if resume else None
+    planned, to_make = open_as_planned(folder, settings, parts)
+    planned.require(steps=1 if settings.static else 2, classes=2)
+    divided = None if resume else read_split(split, planned) if split is not None else split_for(planned, settings)
+    train = (divided or run.known_labels(planned)[1]).train
+    require_memory(planned, settings, to_make, len(train), place)
     features = prepare_features(folder, settings, str(place), as_json, parts)
     data = open_graph(folder, features=features).require(features=True)
     if divided is not None:
@@ -178,6 +183,7 @@ def _train_one(
     from chronospike.analysis.report import write_report
     from chronospike.training.checkpoint import read_state
     from chronospike.training.execute import execute
+    from chronospike.training.memory import memory_errors
     from chronospike.training.tensorboard import TensorBoard
 
     board = TensorBoard(run.path / "tensorboard") if tensorboard else None
@@ -186,7 +192,7 @@ def _train_one(
         if settings.schedule == "cosine" and settings.epochs > run.settings().epochs:
             say(f"the learning rate follows the cosine schedule of {settings.epochs} epochs from here on")
     best = read_state(run.checkpoint).best_score if resume and run.checkpoint.is_file() else 0.0
-    with progress("batches") as show:
+    with progress("batches") as show, memory_errors(settings):
         metrics = execute(
             data,
             run,
@@ -279,7 +285,7 @@ def _resumed(output: Path, graph: str | None, preset: str | None, given: dict[st
         wanted = run.settings().change(**{**changes, **seed})
         run.require_same(wanted)
         runs.append((run, wanted))
-    facts = runs[0][0].facts()
+    facts = runs[0][0].facts("graph", "folder", "features")
     if graph is not None and graph != facts["graph"] and Path(graph).absolute() != Path(facts["folder"]):
         raise InputError(f"{output} was started on '{facts['graph']}', not on '{graph}'")
     return Plan(output, runs, facts, resume=True)

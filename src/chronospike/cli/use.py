@@ -65,6 +65,7 @@ def evaluate(
                 folder,
                 smooth=smooth,
                 on_nodes=lambda done, total: show("scoring", done, total),
+                on_note=None if as_json else say,
                 name=opened.name,
                 output=target,
             )
@@ -204,7 +205,7 @@ def _open(
     from chronospike.training.run import RunFolder
 
     folder = RunFolder(run)
-    settings, facts = folder.settings(), folder.facts()
+    settings, facts = folder.settings(), folder.facts("folder", "features")
     place = choose_device(device)
     keep_freed_memory()
     where = graph or Path(facts["folder"])

@@ -214,11 +214,14 @@ def columns_from_json(content: Any, width: int, origin: str) -> tuple[Column, ..
     return columns
 
 
-def check_codes(values: NDArray[Any], columns: Sequence[Column]) -> str | None:
-    """What is wrong with the attributes `[..., c]`, if anything: infinite numbers, codes that stand for nothing."""
+def check_codes(values: NDArray[Any], columns: Sequence[Column], finite: bool = True) -> str | None:
+    """What is wrong with the attributes `[..., c]`, if anything: codes that stand for nothing, infinite numbers.
+
+    Without `finite` numbers are not looked at: codes are what compiled code takes for granted.
+    """
     for index, column in enumerate(columns):
         given = values[..., index]
-        if np.isinf(given).any():
+        if finite and np.isinf(given).any():
             return f"attribute '{column.name}' holds infinite values"
         if column.kind == "category":
             known = given[~np.isnan(given)]

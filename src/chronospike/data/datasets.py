@@ -152,7 +152,7 @@ def _benchmark(
     origin: Any = None,
     directed: bool = False,
 ) -> DynamicGraph:
-    found = read_benchmark(_folder(spec, root), spec.name)
+    found = read_benchmark(benchmark_folder(spec, root), spec.name)
     if merge is None and steps is None and every is None and origin is None:
         merge, steps = spec.merge, spec.equal_counts
     merge = 1 if merge is None else merge
@@ -160,7 +160,7 @@ def _benchmark(
     return _build(spec.name, found.events, made, found.labels, found.facts, directed)
 
 
-def _folder(spec: DatasetSpec, root: str | Path | None) -> Path:
+def benchmark_folder(spec: DatasetSpec, root: str | Path | None) -> Path:
     """The folder with the dataset's files, or one line that says all the user needs to put them there."""
     given = root or os.environ.get(ROOT_VARIABLE)
     base = Path(given) if given else None

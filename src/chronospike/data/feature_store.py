@@ -23,11 +23,13 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from chronospike._version import __version__
+from chronospike.data.meta import FeaturesMeta, check_meta
 from chronospike.errors import InputError, OutOfSpaceError, StorageError, nearest
-from chronospike.files import space_errors, write_json
+from chronospike.files import read_json, space_errors, write_json
 
 FORMAT = "chronospike-features"
 VERSION = 1
+_AGAIN = "Make the features again with --overwrite"
 VALUES = "values.npy"
 META = "meta.json"
 # Larger sets are only checked for size on opening, unless asked.
@@ -304,22 +306,20 @@ def _publish(partial: Path, target: Path) -> None:
 
 def _read_meta(folder: Path) -> dict[str, Any]:
     path = folder / META
-    try:
-        meta = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise StorageError(f"{folder} has no {META}. Make the features again with --overwrite") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise StorageError(f"{path} cannot be read as JSON ({error}). Make it again with --overwrite") from error
-    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+    if not path.is_file():
+        raise StorageError(f"{folder} has no {META}. {_AGAIN}")
+    meta = read_json(path, _AGAIN)
+    if meta.get("format") != FORMAT:
         raise StorageError(f"{path} does not describe features of chronospike")
     if meta.get("version") != VERSION:
         raise StorageError(
             f"{folder} has features format {meta.get('version')}; this chronospike ({__version__}) reads {VERSION}. "
             "Update chronospike or make the features again"
         )
-    missing = {"recipe", "graph_key", "shape", "dtype", "checksums", "seconds"} - meta.keys()
-    if missing:
-        raise StorageError(f"{path} has no entry '{min(missing)}'. Make the features again with --overwrite")
+    check_meta(FeaturesMeta, meta, path, _AGAIN)
+    done, steps = len(meta["checksums"]), meta["shape"][0]
+    if done != len(meta["seconds"]) or done > steps or (done < steps and not folder.name.endswith(".partial")):
+        raise StorageError(f"{path} is damaged: its steps, checksums and seconds do not agree. {_AGAIN}")
     return meta
 
 
@@ -330,10 +330,10 @@ def _checksum(block: NDArray[Any]) -> int:
 def _open_values(folder: Path, meta: dict[str, Any]) -> np.memmap[Any, np.dtype[Any]]:
     path = folder / VALUES
     try:
-        values: np.memmap[Any, np.dtype[Any]] = np.load(path, mmap_mode="r")
-    except (OSError, ValueError) as error:
+        values = np.lib.format.open_memmap(path, mode="r")
+    except (OSError, ValueError, EOFError, OverflowError, TypeError) as error:
         raise StorageError(f"{path} is missing or cut short ({error}). Make it again with --overwrite") from error
-    if list(values.shape) != meta["shape"] or values.dtype.name != meta["dtype"]:
+    if list(values.shape) != meta["shape"] or values.dtype != np.dtype(meta["dtype"]):
         raise StorageError(
             f"{path} holds {values.dtype} {list(values.shape)}, its {META} says {meta['dtype']} {meta['shape']}. "
             "Make it again with --overwrite"

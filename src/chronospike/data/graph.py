@@ -145,18 +145,22 @@ class DynamicGraph:
         graph._check_labels()
         return graph
 
-    def validate(self) -> DynamicGraph:
-        """Check every invariant and return the graph; raise `GraphError` naming what is wrong."""
-        for name, view in (("history", self.history), ("snapshot", self.snapshot)):
-            _check_csr(name, view, self.num_nodes, self.num_steps)
+    def validate(self, *, full: bool = True) -> DynamicGraph:
+        """Check every invariant and return the graph; raise `GraphError` naming what is wrong.
+
+        Without `full` two that take long are left out: that no node id repeats and that features are finite.
+        """
+        # Numba takes a while to load, and most of what imports this module never gets here.
+        from chronospike.data.csr_check import check_views
+
+        check_views(self.history, self.snapshot, self.directed)
         if len(self.ids) != self.num_nodes:
             raise GraphError(f"{len(self.ids)} node ids for {self.num_nodes} nodes")
-        if len(self.step_start) != self.num_steps or len(self.step_end) != self.num_steps:
-            raise GraphError(f"{len(self.step_start)} step bounds for {self.num_steps} steps")
-        if np.any(self.step_start > self.step_end) or np.any(self.step_start[:-1] > self.step_start[1:]):
-            raise GraphError("the step bounds do not ascend")
+        _check_steps(self.step_start, self.step_end, self.num_steps)
         self._check_labels()
-        self._check_features()
+        self._check_features(finite=full)
+        if full and len(self.ids.values.unique()) != self.num_nodes:
+            raise GraphError(f"node ids repeat: {self.num_nodes} ids, {len(self.ids.values.unique())} distinct")
         return self
 
     def require(
@@ -217,9 +221,14 @@ class DynamicGraph:
             return
         if self.labels.shape != (self.num_nodes,):
             raise GraphError(f"labels have shape {list(self.labels.shape)}, expected [{self.num_nodes}]")
+        if self.labels.dtype.kind not in "iu":
+            raise GraphError(f"labels are {self.labels.dtype}; whole numbers are needed")
         low, high = int(self.labels.min(initial=0)), int(self.labels.max(initial=-1))
         if low < -1 or high >= self.num_classes:
             raise GraphError(f"labels run from {low} to {high}, but there are {self.num_classes} class names")
+        if len(set(self.class_names)) != self.num_classes:
+            repeated = next(name for name in self.class_names if self.class_names.count(name) > 1)
+            raise GraphError(f"two classes are called {repeated!r}")
 
     def _check_shapes(self) -> None:
         for x in (self.features, *self.made_features):
@@ -231,16 +240,19 @@ class DynamicGraph:
                     f"features have shape {list(x.shape)}, expected [{self.num_nodes}, d] "
                     f"or [{self.num_steps}, {self.num_nodes}, d]"
                 )
+            if x.dtype.kind not in "biuf":
+                raise GraphError(f"features are {x.dtype}; numbers are needed")
 
-    def _check_features(self) -> None:
+    def _check_features(self, finite: bool = True) -> None:
+        """Without `finite` only what compiled code takes for granted."""
         self._check_shapes()
         if self.features is not None:
             if len(self.columns) != self.features.shape[-1]:
                 raise GraphError(f"{len(self.columns)} names for the {self.features.shape[-1]} columns of the features")
-            wrong = check_codes(self.features, self.columns)
+            wrong = check_codes(self.features, self.columns, finite)
             if wrong:
                 raise GraphError(wrong)
-        for x in self.made_features:
+        for x in self.made_features if finite else ():
             self._require_finite(x)
 
     def _require_finite(self, features: NDArray[Any]) -> None:
@@ -254,20 +266,11 @@ class DynamicGraph:
                 )
 
 
-def _check_csr(name: str, view: TimeSlicedCSR, num_nodes: int, num_steps: int) -> None:
-    if view.num_nodes != num_nodes or view.num_steps != num_steps or len(view.indptr) != num_nodes + 1:
-        raise GraphError(
-            f"the {name} covers {view.num_nodes} nodes and {view.num_steps} steps, "
-            f"the graph {num_nodes} and {num_steps}"
-        )
-    if view.indptr[0] != 0 or view.indptr[-1] != len(view.neighbours) or np.any(np.diff(view.indptr) < 0):
-        raise GraphError(f"the row starts of the {name} do not ascend from 0 to {len(view.neighbours)}")
-    offsets = view.step_offsets
-    if (
-        np.any(offsets[:, 0] != 0)
-        or np.any(np.diff(offsets, axis=1) < 0)
-        or np.any(offsets[:, -1] != np.diff(view.indptr))
-    ):
-        raise GraphError(f"the step offsets of the {name} do not ascend from 0 to the row length")
-    if len(view.neighbours) and not 0 <= view.neighbours.min() <= view.neighbours.max() < num_nodes:
-        raise GraphError(f"the {name} names a neighbour outside 0..{num_nodes - 1}")
+def _check_steps(start: NDArray[Any], end: NDArray[Any], steps: int) -> None:
+    if start.shape != (steps,) or end.shape != (steps,):
+        raise GraphError(f"{list(start.shape)} and {list(end.shape)} step bounds for {steps} steps")
+    if {start.dtype.kind, end.dtype.kind} != {"M"} and not {start.dtype.kind, end.dtype.kind} <= set("iuf"):
+        raise GraphError(f"step bounds are {start.dtype} and {end.dtype}; either numbers or dates are needed")
+    # No comparison with a NaN or NaT is true.
+    if not (np.all(start <= end) and np.all(start[:-1] <= start[1:])):
+        raise GraphError("the step bounds do not ascend")

@@ -17,6 +17,7 @@ from chronospike.data.events import Events, NodeLabels, Steps
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
 from chronospike.errors import InputError, nearest
+from chronospike.memory import require_bytes
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -75,7 +76,7 @@ def patent_like(
 
 def lookalike(sizes: Sizes, seed: int = 0, merge: int = 1, origin: str = "synthetic") -> DynamicGraph:
     """A graph with exactly these counts. The order of the node indices is the order of arrival."""
-    _check(sizes, merge)
+    _check(sizes, seed, merge)
     rng = np.random.default_rng(seed)
     population = _Population.draw(sizes, rng)
     source, target, step = _distinct_edges(sizes, population, rng)
@@ -237,10 +238,20 @@ def _pick(
     return (np.searchsorted(sums, point, side="right") - 1).astype(np.int64)
 
 
-def _check(sizes: Sizes, merge: int) -> None:
+def _check(sizes: Sizes, seed: int, merge: int) -> None:
+    if seed < 0:
+        raise InputError(f"synthetic: the seed is {seed}; it must not be below 0")
+    if merge > sizes.steps:
+        raise InputError(f"synthetic: merge is {merge}, and there are {sizes.steps} steps")
+    if sizes.classes > 127:
+        raise InputError(f"synthetic: {sizes.classes} classes; at most 127")
+    if sizes.nodes >= 2**31:
+        raise InputError(f"synthetic: {sizes.nodes:,} nodes; at most 2^31 - 1")
     if sizes.steps < 2 or sizes.classes < 2 or merge < 1:
         raise InputError(f"synthetic: {sizes.steps} steps, {sizes.classes} classes, merge {merge}: at least 2, 2, 1")
     if sizes.nodes < 40 * sizes.classes or sizes.nodes < 2 * sizes.steps:
         raise InputError(f"synthetic: {sizes.nodes} nodes are too few for {sizes.classes} classes, {sizes.steps} steps")
     if not 0 < sizes.edges <= sizes.nodes * (sizes.nodes - 1) // 20:
         raise InputError(f"synthetic: {sizes.edges:,} edges do not suit {sizes.nodes:,} nodes")
+    # Three running sums, arrival and class of each node; key, step and both rows of each edge.
+    require_bytes(40 * sizes.nodes + 32 * sizes.edges, "this synthetic graph", "Lower nodes or edges")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from chronospike._version import __version__
@@ -26,8 +27,9 @@ from chronospike.data.csr import TimeSlicedCSR
 from chronospike.data.feature_store import list_features, open_features
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
-from chronospike.errors import InputError, StorageError
-from chronospike.files import atomic_folder
+from chronospike.data.meta import GraphMeta, check_meta
+from chronospike.errors import GraphError, InputError, StorageError
+from chronospike.files import atomic_folder, read_json
 
 FORMAT = "chronospike-graph"
 VERSION = 1
@@ -35,6 +37,7 @@ _CSR_PARTS = ("indptr", "step_offsets", "neighbours")
 # Larger files are only checked for size on opening; `chronospike data validate` reads them whole.
 _VERIFY_BYTES = 2 * 1024**3
 _CHUNK_BYTES = 64 * 1024**2
+_AGAIN = "Import the graph again"
 
 
 def save_graph(graph: DynamicGraph, folder: str | Path, *, overwrite: bool = False) -> Path:
@@ -66,6 +69,8 @@ def save_graph(graph: DynamicGraph, folder: str | Path, *, overwrite: bool = Fal
 def open_graph(folder: str | Path, *, features: str | None = None, verify: bool | None = None) -> DynamicGraph:
     """Open a graph folder by memory map.
 
+    Compiled code trusts the arrays, so all that it takes for granted is checked, whatever `verify` says.
+
     Args:
         features: a feature set by name, `"own"` for the attributes imported with the graph, several joined with `+`
             (`"own+deepwalk"`), or `"none"`; by default the graph's own, else the only set there is.
@@ -74,42 +79,49 @@ def open_graph(folder: str | Path, *, features: str | None = None, verify: bool 
     folder = Path(folder)
     meta = read_meta(folder)
     arrays = {name: _open_array(folder, name, entry, verify) for name, entry in meta["arrays"].items()}
+    labels = arrays.get("labels")
+    if labels is not None and labels.dtype != np.int64:
+        raise StorageError(f"{folder / 'labels.npy'} holds {labels.dtype}, not class numbers. {_AGAIN}")
     try:
         graph = DynamicGraph(
             history=TimeSlicedCSR(*(arrays[f"history_{part}"] for part in _CSR_PARTS)),
             snapshot=TimeSlicedCSR(*(arrays[f"snapshot_{part}"] for part in _CSR_PARTS)),
-            ids=NodeIds.from_arrays(arrays),
+            ids=_open_ids(folder, arrays),
             step_start=arrays["step_start"],
             step_end=arrays["step_end"],
-            directed=bool(meta["directed"]),
-            labels=arrays.get("labels"),
-            class_names=tuple(meta["class_names"]),
+            directed=meta["directed"],
+            labels=labels,
+            class_names=() if labels is None else tuple(meta["class_names"]),
             features=arrays.get("features"),
             columns=_columns(folder, meta, arrays.get("features")),
             facts=meta["facts"],
         )
     except KeyError as error:
-        raise StorageError(f"{folder}: meta.json has no entry for {error}. Import the graph again") from error
-    return _with_feature_set(graph, folder, features, verify)
+        raise StorageError(f"{folder}: meta.json has no entry for {error}. {_AGAIN}") from error
+    graph = _with_feature_set(graph, folder, features, verify)
+    try:
+        graph.validate(full=False)
+    except GraphError as error:
+        raise StorageError(f"{folder} is damaged: {error}. {_AGAIN}") from error
+    _check_counts(folder, graph, meta["counts"])
+    return graph
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
-    """The `meta.json` of a graph folder, checked for format and version."""
+    """The `meta.json` of a graph folder, checked for format, version and the types of its entries."""
     path = folder / "meta.json"
     if not path.is_file():
         what = "is not a graph folder (it has no meta.json)" if folder.is_dir() else "does not exist"
         raise StorageError(f"{folder} {what}. Make one with: chronospike data import FILE -o {folder}")
-    try:
-        meta = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise StorageError(f"{path} cannot be read as JSON ({error}). Import the graph again") from error
-    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+    meta = read_json(path, _AGAIN)
+    if meta.get("format") != FORMAT:
         raise StorageError(f"{path} does not describe a graph of chronospike")
     if meta.get("version") != VERSION:
         raise StorageError(
             f"{folder} has graph format {meta.get('version')}; this chronospike ({__version__}) reads {VERSION}. "
             "Update chronospike or import the graph again"
         )
+    check_meta(GraphMeta, meta, path, _AGAIN)
     return meta
 
 
@@ -168,9 +180,44 @@ def _with_feature_set(graph: DynamicGraph, folder: Path, name: str | None, verif
         raise StorageError(f"{folder} has no features of its own. Import it with --features FILE")
     key = graph_key(folder) if parts != ["own"] else None
     made = tuple(open_features(folder, part, graph_key=key, verify=verify) for part in parts if part != "own")
+    for part, values in zip((part for part in parts if part != "own"), made, strict=True):
+        if values.shape[:2] != (graph.num_steps, graph.num_nodes):
+            raise StorageError(
+                f"{folder / 'features' / part} has shape {list(values.shape)}, and the graph has {graph.num_steps} "
+                f"steps and {graph.num_nodes} nodes. Make it again with --overwrite"
+            )
     if "own" in parts:
         return replace(graph, made_features=made)
     return replace(graph, features=None, columns=(), made_features=made)
+
+
+def _open_ids(folder: Path, arrays: dict[str, NDArray[Any]]) -> NodeIds:
+    """The node ids. Arrow follows offsets without looking, so they are checked before anybody reads an id."""
+    wanted = {"ids": "<i8"} if "ids" in arrays else {"id_offsets": "<i8", "id_bytes": "|u1"}
+    for name, dtype in wanted.items():
+        if arrays[name].ndim != 1 or arrays[name].dtype.str != dtype:
+            raise StorageError(f"{folder / name}.npy does not hold node ids. {_AGAIN}")
+    try:
+        if "id_offsets" in wanted and not (len(arrays["id_offsets"]) and arrays["id_offsets"][0] == 0):
+            raise pa.ArrowInvalid("the offsets do not begin with 0")
+        ids = NodeIds.from_arrays(arrays)
+        ids.values.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise StorageError(f"{folder}: the node ids are damaged ({error}). {_AGAIN}") from error
+    return ids
+
+
+def _check_counts(folder: Path, graph: DynamicGraph, counts: dict[str, int]) -> None:
+    found = {
+        "nodes": graph.num_nodes,
+        "steps": graph.num_steps,
+        "snapshot_edges": graph.snapshot_edges,
+        "union_edges": graph.union_edges,
+    }
+    for name, count in found.items():
+        if counts[name] != count:
+            what = name.replace("_", " ")
+            raise StorageError(f"{folder}: meta.json counts {counts[name]} {what}, the arrays {count}. {_AGAIN}")
 
 
 def _arrays(graph: DynamicGraph) -> dict[str, NDArray[Any]]:
@@ -180,7 +227,7 @@ def _arrays(graph: DynamicGraph) -> dict[str, NDArray[Any]]:
     arrays |= graph.ids.to_arrays()
     arrays |= {"step_start": graph.step_start, "step_end": graph.step_end}
     if graph.labels is not None:
-        arrays["labels"] = graph.labels
+        arrays["labels"] = np.asarray(graph.labels, dtype=np.int64)
     if graph.features is not None:
         arrays["features"] = graph.features
     return arrays
@@ -216,17 +263,23 @@ def _array_sum(array: NDArray[Any]) -> str:
 
 def _open_array(folder: Path, name: str, entry: dict[str, Any], verify: bool | None) -> NDArray[Any]:
     path = folder / f"{name}.npy"
+    if not path.is_file():
+        raise StorageError(f"{path} is missing. {_AGAIN}")
     try:
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError as error:
-        raise StorageError(f"{path} is missing. Import the graph again") from error
-    except (ValueError, OSError, EOFError) as error:
-        raise StorageError(f"{path} is damaged ({error}). Import the graph again") from error
+        array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
+    except (ValueError, OSError, EOFError, OverflowError, TypeError) as error:
+        raise StorageError(f"{path} is damaged ({error}). {_AGAIN}") from error
     if array.dtype.str != entry["dtype"] or list(array.shape) != entry["shape"]:
         raise StorageError(
-            f"{path} holds {array.dtype.str} {list(array.shape)}, meta.json says {entry['dtype']} {entry['shape']}"
+            f"{path} holds {array.dtype.str} {list(array.shape)}, meta.json says {entry['dtype']} {entry['shape']}. "
+            f"{_AGAIN}"
         )
+    # A date needs a unit: "<M8" has none.
+    if array.ndim == 0 or array.dtype.kind not in "biufM" or array.dtype.str == "<M8":
+        raise StorageError(f"{path} is damaged: it holds {array.dtype}, no list of numbers or dates. {_AGAIN}")
+    if not (array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative):
+        raise StorageError(f"{path} is damaged: its values do not lie in memory as chronospike writes them. {_AGAIN}")
     verify = array.nbytes <= _VERIFY_BYTES if verify is None else verify
     if verify and _array_sum(array) != entry["sha256"]:
-        raise StorageError(f"{path} has a wrong checksum: the file was changed or damaged. Import the graph again")
+        raise StorageError(f"{path} has a wrong checksum: the file was changed or damaged. {_AGAIN}")
     return array

@@ -24,6 +24,7 @@ from chronospike.data.events import Events, NodeLabels, Steps
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
 from chronospike.errors import InputError
+from chronospike.memory import require_bytes
 
 # Distance between community centres in units of the noise. Small enough that a node's own features say little
 # about its community and the mean over its neighbours says much.
@@ -52,8 +53,10 @@ def synthetic_graph(
         feature_noise: standard deviation of the noise in the features, where the activity has 1.
         directed: keep one direction of each edge, drawn by coin.
     """
+    _check_counts(nodes, steps, classes, feature_dim, seed)
     communities, patterns = split_classes(classes, structure, timing)
-    _check(nodes, steps, degree, structure, timing, feature_dim, feature_noise, communities, patterns)
+    _check(steps, degree, structure, timing, feature_dim, feature_noise, patterns)
+    _check_memory(nodes, steps, degree, feature_dim)
     rng = np.random.default_rng(seed)
     label = rng.permutation(np.arange(nodes) % classes)
     community, pattern = label % communities, label // communities
@@ -173,15 +176,31 @@ def _features(
     return features
 
 
-def _check(
-    nodes: int, steps: int, degree: float, structure: float, timing: float, width: int, noise: float,
-    communities: int, patterns: int,
-) -> None:  # fmt: skip
+def _check_counts(nodes: int, steps: int, classes: int, width: int, seed: int) -> None:
+    for name, count in (("nodes", nodes), ("steps", steps), ("classes", classes), ("feature_dim", width)):
+        if count >= 2**31:
+            raise InputError(f"synthetic: {name} is {count:,}; it must be below 2^31")
+    if seed < 0:
+        raise InputError(f"synthetic: the seed is {seed}; it must not be below 0")
+    if nodes < 2 * classes:
+        raise InputError(f"synthetic: {nodes} nodes are too few for {classes} classes of at least two")
+
+
+def _check_memory(nodes: int, steps: int, degree: float, width: int) -> None:
+    """Refuse what does not fit, by what it takes at the very least, before anything is made."""
+    # Rates, draws and degrees of each node and step; two ends, step and place of each edge; the features.
+    cells = nodes * steps
+    require_bytes(
+        24 * cells + 32 * cells * degree / 2 + 4 * cells * width,
+        "this synthetic graph",
+        f"Lower nodes (now {nodes:,}), steps (now {steps:,}) or degree (now {degree:g})",
+    )
+
+
+def _check(steps: int, degree: float, structure: float, timing: float, width: int, noise: float, patterns: int) -> None:
     for name, share in (("structure", structure), ("timing", timing)):
         if not 0 <= share <= 1:
             raise InputError(f"synthetic: {name} is {share}; it is a share between 0 and 1")
-    if nodes < 2 * communities * patterns:
-        raise InputError(f"synthetic: {nodes} nodes are too few for {communities * patterns} classes of at least two")
     if not (degree > 0 and math.isfinite(degree)) or width < 0 or noise < 0:
         raise InputError(f"synthetic: degree {degree} must be above 0, feature_dim {width} and noise {noise} not below")
     if steps < max(2, patterns + 1):

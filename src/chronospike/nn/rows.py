@@ -53,18 +53,18 @@ class TreeRows:
 
     def dense(self) -> Tensor:
         """`[T, M, D]`, in single precision at least."""
-        if self.nodes is None:
-            return self.values
-        assert self.blocks is not None
-        nodes, count = self.nodes, self.values.shape[1]
-        if self.values.is_cuda:
-            rows = self.values.flatten(0, 1)[nodes.long() + self.blocks.unsqueeze(1) * count]
-        else:
-            # Step by step: on the CPU a gather is bound by memory, and a small index stays in the cache.
-            rows = self.values.new_empty((*nodes.shape, self.width))
-            for step, block in enumerate(self.blocks.tolist()):
-                torch.index_select(self.values[block], 0, nodes[step], out=rows[step])
+        rows = self.values if self.nodes is None else self._gathered(self.nodes)
         return rows if rows.dtype == torch.float64 else rows.float()
+
+    def _gathered(self, nodes: Tensor) -> Tensor:
+        assert self.blocks is not None
+        if self.values.is_cuda:
+            return self.values.flatten(0, 1)[nodes.long() + self.blocks.unsqueeze(1) * self.values.shape[1]]
+        # Step by step: on the CPU a gather is bound by memory, and a small index stays in the cache.
+        rows = self.values.new_empty((*nodes.shape, self.width))
+        for step, block in enumerate(self.blocks.tolist()):
+            torch.index_select(self.values[block], 0, nodes[step], out=rows[step])
+        return rows
 
     def hops(self) -> list[Tensor]:
         """`[T, B, D]`, `[T, B S1, D]`, …: views of one tensor."""

@@ -25,13 +25,15 @@ from torch.utils._pytree import tree_leaves
 from chronospike.config import Settings
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.splits import make_split
+from chronospike.memory import group_limit
 from chronospike.nn.fused import half_products
 from chronospike.nn.model import ChronoSpike, Record
 from chronospike.nn.rows import TreeRows
 from chronospike.sampling.batches import num_batches
 from chronospike.sampling.tree import widths
 from chronospike.training.inference import GPU_LANE, LANE
-from chronospike.training.inputs import RESIDENT_BYTES
+from chronospike.training.inputs import RESIDENT_BYTES, input_width
+from chronospike.training.memory import COPIES_OF_WEIGHTS
 from chronospike.training.problem import batch_size, new_model, objective
 
 _PROBES = (2, 3, 4)
@@ -44,8 +46,6 @@ _LOADED_LATER = 100_000_000
 _USUAL_PROCESS = 600_000_000
 # cuBLAS takes this much for itself on the GPUs that take the most.
 _GPU_BASE = 32 * 1024**2
-# Weights, two moments of AdamW and the best weights so far; gradients are counted with the activations.
-_COPIES_OF_WEIGHTS = 4
 # Label propagation, once at the end, per stored edge.
 _EVALUATION_BYTES = 80
 
@@ -70,12 +70,14 @@ def estimate(graph: DynamicGraph, settings: Settings, features: int) -> dict[str
     batch = min(size, len(split.train))
     model = new_model(s, features, graph.num_classes)
     parameters = model.parameter_count()
-    weights = _COPIES_OF_WEIGHTS * sum(4 * parameter.numel() for parameter in model.parameters())
+    # Gradients are counted with the activations.
+    weights = COPIES_OF_WEIGHTS * sum(4 * parameter.numel() for parameter in model.parameters())
 
     single = activation_bytes(model, s, steps, batch)
     on_gpu = gpu_activation_bytes(model, s, steps, batch)
     itemsize = 4 if s.precision == "single" else 2
-    one_step = graph.features is not None and graph.features.ndim == 2
+    is_made = len(graph.made_features) > 0 or features > input_width(graph)
+    one_step = graph.features is not None and graph.features.ndim == 2 and not is_made
     block = graph.num_nodes * features
     values = block if one_step else graph.num_steps * block
     table = 4 * values if 4 * values <= RESIDENT_BYTES else 0
@@ -152,8 +154,8 @@ def process_bytes() -> int:
 
 
 def machine_bytes() -> int:
-    """Memory of the machine."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """Memory of the machine, or the part of it that this process may use."""
+    return int(min(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), group_limit()))
 
 
 class _LiveBytes(TorchDispatchMode):
@@ -227,7 +229,6 @@ def _mapped_bytes(graph: DynamicGraph, made_bytes: int) -> int:
     """
     views = (graph.history, graph.snapshot)
     arrays: list[NDArray[Any]] = [a for view in views for a in (view.indptr, view.step_offsets, view.neighbours)]
-    if graph.features is not None:
-        arrays.append(graph.features)
+    arrays += [x for x in (graph.features, *graph.made_features) if x is not None]
     mapped = sum(array.nbytes for array in arrays if isinstance(array, np.memmap))
-    return mapped + (made_bytes if graph.features is None else 0)
+    return mapped + (0 if graph.has_features else made_bytes)

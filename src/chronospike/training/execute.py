@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from chronospike.config import Settings
 from chronospike.data.graph import DynamicGraph
-from chronospike.errors import ChronoSpikeError, InputError, StorageError
+from chronospike.errors import InputError, StorageError
 from chronospike.files import write_json
 from chronospike.training.checkpoint import (
     best_weights,
@@ -35,14 +36,17 @@ from chronospike.training.evaluation import (
 )
 from chronospike.training.inference import Progress, infer
 from chronospike.training.loop import State, Trainer, Watcher
+from chronospike.training.memory import memory_errors
 from chronospike.training.predictions import write_predictions
 from chronospike.training.problem import architecture, make_problem, new_model
 from chronospike.training.refit import Fitted, second_trainer
 from chronospike.training.run import METRICS, PREDICTIONS, RUN, RunFolder
 from chronospike.training.weights import class_names, load_weights, rebuild, save_weights
 
-# Up to this many nodes a run predicts all of them; beyond, only those it is scored on.
-_PREDICT_ALL = 200_000
+# A run predicts all nodes up to so many, which takes minutes on a CPU and seconds on a GPU, or up to so many times its
+# training nodes, which takes as long as about four epochs; beyond both, only the nodes it is scored on.
+_PREDICT_ALL = {"cpu": 200_000, "cuda": 5_000_000}
+_PREDICT_EPOCHS = 10
 # Seconds of training that a run may lose when it is killed, beside the epoch it is in.
 _SAVE_EVERY = 1.0
 
@@ -82,7 +86,8 @@ def execute(
         _train(trainer, run, resume, watcher)
         fitted = Fitted(trainer.best_model(), trainer.problem, problem.split, (fitted.model, problem))
     save_weights(fitted.model, run.weights, class_names=graph.class_names)
-    return evaluate(fitted, run, state, smooth=smooth, on_nodes=on_nodes, name=run.facts().get("name"), output=run.path)
+    name, output = run.facts().get("name"), run.path
+    return evaluate(fitted, run, state, smooth=smooth, on_nodes=on_nodes, on_note=on_note, name=name, output=output)
 
 
 def is_finished(run: RunFolder, settings: Settings, smooth: bool = False) -> bool:
@@ -116,7 +121,6 @@ def _extend(trainer: Trainer, run: RunFolder) -> None:
 
 def _train(trainer: Trainer, run: RunFolder, resume: bool, watcher: Watcher | None) -> None:
     """Train to the end, with checkpoints; the first fit's epochs are written down too."""
-    settings = trainer.settings
     is_first = trainer.stop_after is None
     checkpoint = run.checkpoint if is_first else run.refit_checkpoint
     if resume and checkpoint.is_file():
@@ -127,7 +131,7 @@ def _train(trainer: Trainer, run: RunFolder, resume: bool, watcher: Watcher | No
         run.write_epochs(trainer.state.history)
     elif watcher is not None:
         watcher = Watcher(on_batch=watcher.on_batch)
-    try:
+    with memory_errors(trainer.settings):
         saved, unsaved = -math.inf, []
         for report in trainer.epochs(watcher):
             unsaved.append(report)
@@ -137,11 +141,6 @@ def _train(trainer: Trainer, run: RunFolder, resume: bool, watcher: Watcher | No
                 for earlier in unsaved if is_first else ():
                     run.append_epoch(earlier)
                 saved, unsaved = time.perf_counter(), []
-    except torch.OutOfMemoryError as error:
-        raise ChronoSpikeError(
-            f"the GPU is out of memory. Lower batch_size (now {settings.batch_size}) or fanouts (now "
-            f"{list(settings.fanouts)}), set precision=half, or run with --device cpu"
-        ) from error
 
 
 def evaluate(
@@ -153,6 +152,7 @@ def evaluate(
     on_nodes: Progress | None = None,
     name: str | None = None,
     output: Path | None = None,
+    on_note: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Score the model, and write `metrics.json` and `predictions.csv` if asked to.
 
@@ -167,11 +167,16 @@ def evaluate(
     graph, settings = problem.graph, problem.settings
     began = time.perf_counter()
     # Smoothing spreads what the model says of all nodes.
-    takes_all = smooth or graph.num_nodes <= _PREDICT_ALL
+    most = max(_PREDICT_ALL[problem.device.type], _PREDICT_EPOCHS * len(split.train))
+    takes_all = smooth or graph.num_nodes <= most
     nodes = np.arange(graph.num_nodes) if takes_all else np.union1d(split.validation, split.test)
     probabilities = np.zeros((graph.num_nodes, graph.num_classes))
     probabilities[nodes] = infer(model, problem, nodes, on_nodes)[0].numpy()
     seconds = time.perf_counter() - began
+    notes = [] if takes_all else [_only_scored(len(nodes), graph.num_nodes, run)]
+    if on_note is not None:
+        for note in notes:
+            on_note(note)
     predicted = probabilities.argmax(axis=1)
     rates = firing_rates(model, problem, split.test)
     test = score_nodes(problem, predicted, split.test)
@@ -193,6 +198,7 @@ def evaluate(
         "firing_rate": [float(np.mean(layer)) for layer in rates],
         "firing_rate_per_step": rates,
         "inference": {"nodes": len(nodes), "seconds": seconds, "samples": settings.samples},
+        "notes": notes,
         "split": split.facts,
         "graph": {**graph.summary(), "name": name},
         "device": device_name(problem.device),
@@ -247,6 +253,14 @@ def _validation(fitted: Fitted, run: RunFolder, predicted: NDArray[np.int64]) ->
         predicted = predicted.copy()
         predicted[nodes] = infer(model, problem, nodes)[0].argmax(dim=-1).numpy()
     return as_dict(score_nodes(fitted.problem, predicted, nodes), names, len(nodes))
+
+
+def _only_scored(nodes: int, of: int, run: RunFolder) -> str:
+    command = shlex.join(["chronospike", "predict", str(run.path), "-o", PREDICTIONS])
+    return (
+        f"{PREDICTIONS} holds the {nodes:,} validation and test nodes of {of:,}, since all would take long. "
+        f"For all of them: {command}"
+    )
 
 
 def _smoothed(fitted: Fitted, probabilities: NDArray[np.float64]) -> tuple[dict[str, Any], NDArray[np.float64]]:

@@ -37,6 +37,7 @@ CONFIG, RUN, EPOCHS, METRICS = "config.yaml", "run.json", "metrics.jsonl", "metr
 WEIGHTS, PREDICTIONS, LABELS, ATTRIBUTES = "model.safetensors", "predictions.csv", "labels.parquet", "attributes.json"
 # What may change when a run is resumed: how long it trains, and nothing that decides what is learned.
 MAY_CHANGE = ("epochs", "patience")
+_FACTS = ("graph", "folder", "name", "features", "preset", "command", "data", "edges")
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,14 @@ class RunFolder:
             raise StorageError(f"{self.path} {what}. Make one with: chronospike train GRAPH -o {self.path}")
         return make_settings(read_settings(self.path / CONFIG))
 
-    def facts(self) -> dict[str, Any]:
-        """The graph, feature set, preset and command."""
-        return read_json(self.path / RUN)
+    def facts(self, *needed: str) -> dict[str, Any]:
+        """The graph, feature set, preset and command, all of them text; those `needed` are there."""
+        facts = read_json(self.path / RUN)
+        for name in _FACTS:
+            value = facts.get(name)
+            if not isinstance(value, str) and (value is not None or name in needed):
+                raise StorageError(f"{self.path / RUN} does not say '{name}'. Train the run again")
+        return facts
 
     def metrics(self) -> dict[str, Any]:
         """The scores of a finished run."""
