@@ -15,6 +15,8 @@ from typing import Any
 
 from chronospike.errors import InputError, OutOfSpaceError
 
+# The lock of a folder (see chronospike.locks), which does not count as contents.
+LOCK = ".chronospike.lock"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -68,7 +70,7 @@ def write_json(target: Path, content: Any) -> None:
 
 def check_target(target: Path, *, overwrite: bool, marker: str = "meta.json") -> None:
     """Refuse a target that would lose what is there; call it before long work."""
-    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+    if not target.exists() or (target.is_dir() and all(entry.name == LOCK for entry in target.iterdir())):
         return
     if not target.is_dir():
         raise InputError(f"{target} is a file. Choose another name for the output folder")
