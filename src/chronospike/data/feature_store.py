@@ -3,6 +3,7 @@
 features/NAME/values.npy      the array, opened by memory map
 features/NAME/meta.json       recipe, graph, shape, a checksum and the seconds of each step
 features/NAME.partial/        the same while it is being made: what is finished survives an interruption
+features/.NAME.lock           who is making it; another process that wants it waits
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import errno
 import json
 import math
 import os
+import shlex
 import shutil
 import time
 import zlib
@@ -25,6 +27,7 @@ from numpy.typing import DTypeLike, NDArray
 from chronospike._version import __version__
 from chronospike.errors import InputError, OutOfSpaceError, StorageError, nearest
 from chronospike.files import space_errors, write_json
+from chronospike.locks import Tell, wait_for
 
 FORMAT = "chronospike-features"
 VERSION = 1
@@ -74,8 +77,11 @@ def write_features(
     on_step: Callable[[int, float], None] | None = None,
     overwrite: bool = False,
     carry: Carry | None = None,
+    tell: Tell | None = None,
 ) -> Path:
     """Make and store all T steps, going on where an earlier call with the same recipe was stopped.
+
+    While another process makes a set of that name, this one waits, then takes what is there.
 
     Args:
         folder: of the graph.
@@ -85,37 +91,18 @@ def write_features(
         on_step: called with (step, seconds) after each step is safe on disk.
         overwrite: throw away an existing or unfinished set of that name.
         carry: state that `make_step` hands on from step to step.
+        tell: called with a line before waiting for another process.
 
     Returns:
         The finished folder. A set that is there already with this recipe is left as it is.
     """
     target = _set_folder(folder, name)
-    partial = target.with_name(f"{target.name}.partial")
     wanted = _describe(recipe, graph_key, shape, np.dtype(dtype))
-    if target.exists() and not overwrite:
-        _require_same(target, _read_meta(target), wanted)
-        return target
-    if overwrite:
-        shutil.rmtree(partial, ignore_errors=True)
-    is_new = not (partial / META).is_file()
-    try:
-        with space_errors(target):
-            if is_new:
-                _begin(partial, wanted)
-            meta = _read_meta(partial)
-            _require_same(partial, meta, wanted)
-            _finish_steps(partial, meta, make_step, on_step, carry)
-            _publish(partial, target)
-    except OutOfSpaceError as error:
-        if is_new:
-            shutil.rmtree(partial, ignore_errors=True)
-            if not any(target.parent.iterdir()):
-                target.parent.rmdir()
-            raise
-        raise OutOfSpaceError(
-            f"{target}: the disk is full. The steps finished earlier are kept; "
-            "free some space and run the same command again"
-        ) from error
+    with wait_for(target.with_name(f".{name}.lock"), "making these features", tell):
+        if target.exists() and not overwrite:
+            _require_same(target, _read_meta(target), wanted)
+        else:
+            _make_set(target, wanted, make_step, on_step, overwrite, carry)
     return target
 
 
@@ -136,8 +123,7 @@ def open_features(
     meta = _read_meta(target)
     if graph_key is not None and meta["graph_key"] != graph_key:
         raise StorageError(
-            f"{target} was made for another graph ({meta['graph_key']}, not {graph_key}). "
-            "Make it again with --overwrite"
+            f"{target} was made for another graph ({meta['graph_key']}, not {graph_key}). {_again(target)}"
         )
     values = _open_values(target, meta)
     if verify or (verify is None and values.nbytes <= _VERIFY_BYTES):
@@ -149,7 +135,13 @@ def list_features(folder: Path) -> list[FeatureSet]:
     """The feature sets of a graph folder, unfinished ones included, by name."""
     found = []
     for path in sorted((Path(folder) / "features").glob(f"*/{META}")):
-        meta = _read_meta(path.parent)
+        try:
+            meta = _read_meta(path.parent)
+        except StorageError:
+            # Another process has just finished it, and it has its final name now.
+            if not path.exists():
+                continue
+            raise
         name = path.parent.name.removesuffix(".partial")
         seconds = math.fsum(meta["seconds"])
         done = len(meta["checksums"])
@@ -159,6 +151,37 @@ def list_features(folder: Path) -> list[FeatureSet]:
             )
         )
     return found
+
+
+def _make_set(
+    target: Path,
+    wanted: dict[str, Any],
+    make_step: Callable[[int], NDArray[Any]],
+    on_step: Callable[[int, float], None] | None,
+    overwrite: bool,
+    carry: Carry | None,
+) -> None:
+    """Make what is missing of `wanted`, then put it in the place of `target`."""
+    partial = target.with_name(f"{target.name}.partial")
+    if overwrite:
+        shutil.rmtree(partial, ignore_errors=True)
+    is_new = not (partial / META).is_file()
+    try:
+        with space_errors(target):
+            if is_new:
+                _begin(partial, wanted)
+            meta = _read_meta(partial)
+            _require_same(partial, meta, wanted)
+            _finish_steps(partial, meta, make_step, on_step, carry)
+            _publish(partial, target)
+    except OutOfSpaceError as error:
+        if is_new:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        raise OutOfSpaceError(
+            f"{target}: the disk is full. The steps finished earlier are kept; "
+            "free some space and run the same command again"
+        ) from error
 
 
 def _set_folder(folder: Path, name: str) -> Path:
@@ -305,9 +328,9 @@ def _read_meta(folder: Path) -> dict[str, Any]:
     try:
         meta = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise StorageError(f"{folder} has no {META}. Make the features again with --overwrite") from error
+        raise StorageError(f"{folder} has no {META}. {_again(folder)}") from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise StorageError(f"{path} cannot be read as JSON ({error}). Make it again with --overwrite") from error
+        raise StorageError(f"{path} cannot be read as JSON ({error}). {_again(folder)}") from error
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise StorageError(f"{path} does not describe features of chronospike")
     if meta.get("version") != VERSION:
@@ -317,8 +340,16 @@ def _read_meta(folder: Path) -> dict[str, Any]:
         )
     missing = {"recipe", "graph_key", "shape", "dtype", "checksums", "seconds"} - meta.keys()
     if missing:
-        raise StorageError(f"{path} has no entry '{min(missing)}'. Make the features again with --overwrite")
+        raise StorageError(f"{path} has no entry '{min(missing)}'. {_again(folder)}")
     return meta
+
+
+def _again(folder: Path) -> str:
+    """The way out of a damaged set; it holds for every command that reads it."""
+    return (
+        f"Remove it with: rm -r {shlex.quote(str(folder))}. Training makes the features that it chose itself again; "
+        "others are made again with: chronospike features"
+    )
 
 
 def _checksum(block: NDArray[Any]) -> int:
@@ -330,11 +361,11 @@ def _open_values(folder: Path, meta: dict[str, Any]) -> np.memmap[Any, np.dtype[
     try:
         values: np.memmap[Any, np.dtype[Any]] = np.load(path, mmap_mode="r")
     except (OSError, ValueError) as error:
-        raise StorageError(f"{path} is missing or cut short ({error}). Make it again with --overwrite") from error
+        raise StorageError(f"{path} is missing or cut short ({error}). {_again(folder)}") from error
     if list(values.shape) != meta["shape"] or values.dtype.name != meta["dtype"]:
         raise StorageError(
             f"{path} holds {values.dtype} {list(values.shape)}, its {META} says {meta['dtype']} {meta['shape']}. "
-            "Make it again with --overwrite"
+            f"{_again(folder)}"
         )
     return values
 
@@ -342,6 +373,4 @@ def _open_values(folder: Path, meta: dict[str, Any]) -> np.memmap[Any, np.dtype[
 def _verify(folder: Path, meta: dict[str, Any], values: NDArray[Any]) -> None:
     for step, checksum in enumerate(meta["checksums"]):
         if _checksum(values[step]) != checksum:
-            raise StorageError(
-                f"{folder / VALUES}: step {step} does not match its checksum. Make it again with --overwrite"
-            )
+            raise StorageError(f"{folder / VALUES}: step {step} does not match its checksum. {_again(folder)}")

@@ -23,6 +23,7 @@ from chronospike.data.feature_store import write_features
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError
 from chronospike.features.walks import Snapshot, cumulative_snapshot
+from chronospike.locks import Tell
 from chronospike.prefetch import prefetch_row
 from chronospike.threads import run_chunks
 
@@ -143,6 +144,7 @@ def write_fastrp(
     dtype: DTypeLike = np.float32,
     on_step: Callable[[int, float], None] | None = None,
     overwrite: bool = False,
+    tell: Tell | None = None,
 ) -> Path:
     """Make the features of all steps and store them under `folder`; goes on where an earlier call was stopped."""
     projection = sparse_projection(graph.num_nodes, options.dimension, options.seed)
@@ -157,4 +159,5 @@ def write_fastrp(
         lambda step: fastrp_step(graph, step, options, projection),
         on_step,
         overwrite,
+        tell=tell,
     )
