@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chronospike.cli.common import print_json, print_table, progress, say
+from chronospike.cli.common import print_json, print_table, progress, say, tell
 from chronospike.errors import InputError
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def train(
 ) -> None:
     """Train ChronoSpike on a graph and write scores, predictions and a report into a run folder."""
     from chronospike.files import check_target
+    from chronospike.locks import claim
     from chronospike.training.run import CONFIG, RunFolder
 
     run = None if output is None else RunFolder(output)
@@ -50,15 +51,32 @@ def train(
         raise InputError("which run folder? Give it with -o, for example: chronospike train pubmed -o runs/first")
     if resume and overwrite:
         raise InputError("--resume goes on with a run and --overwrite replaces it: choose one")
-    if run is not None and not resume and not dry_run:
-        check_target(run.path, overwrite=overwrite, marker=CONFIG)
-    settings, facts = _settings(run if resume else None, graph, preset, assignments, ratio, seed)
     if run is None or dry_run:
         from chronospike.cli.estimate import report_estimate
 
+        settings, facts = _settings(run if resume else None, graph, preset, assignments, ratio, seed)
         report_estimate(facts["graph"], root, settings, device, as_json)
         return
+    with claim(run.path, make=not resume, tell=tell):
+        if not resume:
+            check_target(run.path, overwrite=overwrite, marker=CONFIG)
+        settings, facts = _settings(run if resume else None, graph, preset, assignments, ratio, seed)
+        _carry_out(run, settings, facts, device, root, smooth, resume, overwrite, tensorboard, as_json)
 
+
+def _carry_out(
+    run: RunFolder,
+    settings: Settings,
+    facts: dict[str, Any],
+    device: str,
+    root: Path | None,
+    smooth: bool,
+    resume: bool,
+    overwrite: bool,
+    tensorboard: bool,
+    as_json: bool,
+) -> None:
+    """Train in a run folder that is ours alone."""
     from chronospike.cli.graphs import graph_folder
     from chronospike.data.storage import data_key, graph_key, open_graph
     from chronospike.training.device import choose_device, keep_freed_memory

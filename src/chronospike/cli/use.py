@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chronospike.cli.common import print_json, progress, say
+from chronospike.cli.common import print_json, progress, say, tell
 from chronospike.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,15 +35,17 @@ def evaluate(
     """Score a trained run again and write its metrics, predictions and report anew."""
     from chronospike.analysis.report import write_report
     from chronospike.cli.train import print_scores
+    from chronospike.locks import claim
     from chronospike.training.execute import evaluate as score
     from chronospike.training.run import RunFolder
 
-    fitted = _open(run, graph, device, quiet=as_json)
-    with progress("nodes") as show:
-        metrics = score(
-            fitted, RunFolder(run), smooth=smooth, on_nodes=lambda done, total: show("scoring", done, total)
-        )
-    write_report(run)
+    with claim(run, make=False, tell=tell):
+        fitted = _open(run, graph, device, quiet=as_json)
+        with progress("nodes") as show:
+            metrics = score(
+                fitted, RunFolder(run), smooth=smooth, on_nodes=lambda done, total: show("scoring", done, total)
+            )
+        write_report(run)
     if as_json:
         print_json(metrics)
     else:
@@ -116,8 +118,11 @@ def embed(
 def report(run: Run) -> None:
     """Write the run's report.html anew."""
     from chronospike.analysis.report import write_report
+    from chronospike.locks import claim
 
-    say(f"wrote {write_report(run)}")
+    with claim(run, make=False, tell=tell):
+        written = write_report(run)
+    say(f"wrote {written}")
 
 
 def _open(
