@@ -12,6 +12,7 @@ from chronospike._version import __version__
 from chronospike.cli import bench, data, demo, doctor, features, settings, train, use
 from chronospike.cli.common import command_errors, report_error
 from chronospike.errors import ChronoSpikeError
+from chronospike.threads import wait_quietly
 
 app = typer.Typer(
     name="chronospike",
@@ -47,6 +48,8 @@ def root(
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, 1 for a failure, 2 for bad input, 130 when interrupted."""
+    # Before a command loads torch.
+    wait_quietly()
     try:
         result = app(args=None if arguments is None else list(arguments), standalone_mode=False)
     except ChronoSpikeError as error:
