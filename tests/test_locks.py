@@ -5,8 +5,10 @@ import fcntl
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from chronospike import locks
 from chronospike.errors import InputError, OutOfSpaceError
@@ -16,7 +18,8 @@ from tests.lock_holder import CLAIM, WAIT_FOR, let_go_on, started
 
 
 def test_a_process_waits_for_the_one_that_holds_the_lock_and_says_so(tmp_path: Path) -> None:
-    file, told = tmp_path / "lock", []
+    file = tmp_path / "lock"
+    told: list[str] = []
     with started(WAIT_FOR, file) as other:
 
         def tell(line: str) -> None:
@@ -33,7 +36,8 @@ def test_a_process_waits_for_the_one_that_holds_the_lock_and_says_so(tmp_path: P
 
 
 def test_a_killed_process_is_not_waited_for(tmp_path: Path) -> None:
-    file, told = tmp_path / "lock", []
+    file = tmp_path / "lock"
+    told: list[str] = []
     with started(WAIT_FOR, file) as other:
         other.kill()
         other.wait(timeout=10)
@@ -88,16 +92,16 @@ def test_a_folder_that_is_not_there_is_made_only_when_asked(tmp_path: Path) -> N
 
 
 def test_a_lock_whose_folder_vanishes_is_taken_in_a_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    acquire = locks.FileLock.acquire
+    acquire = FileLock.acquire
     calls = []
 
-    def removed_first(lock: locks.FileLock, **options: bool) -> object:
+    def removed_first(lock: FileLock, **options: Any) -> object:
         calls.append(1)
         if len(calls) == 1:
             (tmp_path / "a").rmdir()
         return acquire(lock, **options)
 
-    monkeypatch.setattr(locks.FileLock, "acquire", removed_first)
+    monkeypatch.setattr(FileLock, "acquire", removed_first)
     with wait_for(tmp_path / "a" / "lock", "at work"):
         assert (tmp_path / "a" / "lock").exists()
 
