@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from chronospike.errors import InputError, OutOfSpaceError
-from chronospike.files import atomic_file, atomic_folder, check_file, check_target, space_errors, write_json
+from chronospike.files import LOCK, atomic_file, atomic_folder, check_file, check_target, space_errors, write_json
 
 
 def test_a_folder_appears_only_when_it_is_whole(tmp_path: Path) -> None:
@@ -71,6 +71,11 @@ def test_a_folder_of_something_else_is_never_replaced(tmp_path: Path) -> None:
     ):
         pass
     assert (tmp_path / "photos" / "cat.jpg").exists()
+
+
+def test_a_lock_does_not_count_as_contents(tmp_path: Path) -> None:
+    (tmp_path / LOCK).touch()
+    check_target(tmp_path, overwrite=False)
 
 
 def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from chronospike._version import __version__
+from chronospike.threads import wait_quietly
 
 if TYPE_CHECKING:
     from chronospike.data.datasets import load_dataset
@@ -50,6 +51,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
+        # Most of them load torch, which reads then how its threads are to wait.
+        wait_quietly()
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'chronospike' has no attribute '{name}'")
 

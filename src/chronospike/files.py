@@ -19,6 +19,8 @@ from typing import Any
 from chronospike.errors import InputError, OutOfSpaceError, StorageError
 from chronospike.streams import copy_to_stream, is_stream
 
+# The lock of a folder (see chronospike.locks), which does not count as contents.
+LOCK = ".chronospike.lock"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -93,7 +95,7 @@ def check_target(target: Path, *, overwrite: bool, marker: str = "meta.json", in
             raise InputError(f"{target} is a file. Choose another name for the output folder")
         if not in_place:
             _check_replaceable(target)
-        if not any(target.iterdir()):
+        if all(entry.name == LOCK for entry in target.iterdir()):
             return
         if not overwrite:
             raise InputError(f"{target} exists. Choose another name or pass --overwrite")

@@ -7,10 +7,25 @@ loops this is safe when several Python threads do it at once (a sampler running 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import pairwise
+
+# OpenMP's threads (torch computes with them) keep a CPU busy while they wait for the next piece of work. Beside
+# another busy program that takes the CPU from whoever has work to do, and an epoch takes many times as long.
+# The first two are read by GNU's OpenMP, which torch brings along, the last by Intel's and LLVM's.
+_QUIET = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
+
+
+def wait_quietly() -> None:
+    """Let OpenMP's threads sleep while they wait, unless the user's environment says how they are to wait.
+
+    OpenMP reads the environment once, when torch loads it: afterwards this changes nothing.
+    """
+    if "torch" not in sys.modules and not _QUIET.keys() & os.environ.keys():
+        os.environ.update(_QUIET)
 
 
 def default_threads() -> int:

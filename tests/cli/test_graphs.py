@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from chronospike.cli import graphs
 from chronospike.cli.graphs import cache_folder, graph_folder
 from chronospike.data.storage import open_graph
 from chronospike.errors import InputError
+from tests.lock_holder import WAIT_FOR, let_go_on, started
 from tests.small_runs import saved_graph, worked
 
 
@@ -103,3 +105,25 @@ def test_a_dry_run_reads_the_files_that_it_is_given(
 def test_neither_a_folder_nor_a_dataset_gets_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="'pubmet' is neither a graph folder nor a dataset. Did you mean 'pubmed'"):
         graph_folder("pubmet")
+
+
+def test_a_dataset_that_another_process_imports_is_waited_for_and_taken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CHRONOSPIKE_CACHE", str(tmp_path))
+    folder = tmp_path / "graphs" / "synthetic"
+    with started(WAIT_FOR, tmp_path / "graphs" / ".synthetic.lock") as other:
+        told: list[str] = []
+
+        def tell(line: str) -> None:
+            told.append(line)
+            saved_graph(folder)
+            let_go_on(other)
+
+        monkeypatch.setattr(graphs, "tell", tell)
+        assert graph_folder("synthetic") == folder
+    assert len(told) == 1
+    assert f"waiting for process {other.pid} " in told[0]
+    assert "importing synthetic" in told[0]
+    assert capsys.readouterr().out == ""
+    assert [path.name for path in (tmp_path / "graphs").iterdir()] == ["synthetic"]

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,9 @@ import torch
 
 from chronospike.data.ingest import import_graph
 from chronospike.data.storage import open_graph, save_graph
+from chronospike.files import LOCK
 from chronospike.training.loop import Trainer
+from tests.lock_holder import CLAIM, started
 from tests.small_runs import (
     assignments,
     break_loss,
@@ -452,3 +457,57 @@ def test_a_run_that_fits_no_machine_is_refused_before_it_begins(
     graph = saved_graph(tmp_path / "g")
     assert "this run needs about" in refused(capsys, *begin(graph, tmp_path / "run", *more, **values))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_another_process_trains_in_is_refused(
+    capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path
+) -> None:
+    with started(CLAIM, tmp_path / "run") as other:
+        said = refused(capsys, *begin(graph, tmp_path / "run"))
+    assert f"{tmp_path / 'run'} is in use by process {other.pid} (since " in said
+    assert "Wait for it or choose another folder" in said
+
+
+@pytest.mark.parametrize("how", ["--resume", "--overwrite"])
+def test_a_run_that_is_being_trained_is_neither_resumed_nor_replaced(
+    capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path, how: str
+) -> None:
+    run = train(capsys, graph, tmp_path / "run")
+    before = contents(run)
+    with started(CLAIM, run) as other:
+        said = refused(capsys, *begin(graph, run, how))
+    assert f"in use by process {other.pid} " in said
+    (run / LOCK).unlink()
+    assert contents(run) == before
+
+
+def test_a_folder_with_the_lock_of_a_killed_process_is_an_empty_one(
+    capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / LOCK).write_text("1 elsewhere 2026-01-31 12:00:00\n")
+    train(capsys, graph, tmp_path / "run")
+    assert not (tmp_path / "run" / LOCK).exists()
+
+
+def test_a_run_that_is_not_there_is_not_resumed_and_not_made(
+    capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path
+) -> None:
+    assert "does not exist" in refused(capsys, "train", "--resume", "-o", tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_damaged_feature_set_says_mends_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    bare = saved_graph(tmp_path / "a graph", features=None)
+    made = {"feature_method": "fastrp", "feature_dimension": 8}
+    train(capsys, bare, tmp_path / "first", **made)
+    values = bare / "features" / "fastrp-8-s0" / "values.npy"
+    content = bytearray(values.read_bytes())
+    content[-1] ^= 1
+    values.write_bytes(content)
+    result = command(capsys, *begin(bare, tmp_path / "second", **made))
+    assert result.code == 2
+    advice = re.search(r"Remove it with: (.*?)\. Training", result.err)
+    assert advice is not None
+    subprocess.run(shlex.split(advice[1]), check=True)
+    train(capsys, bare, tmp_path / "second", **made)

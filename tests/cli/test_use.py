@@ -15,6 +15,8 @@ from chronospike.cli import run as run_command
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
 from chronospike.data.storage import open_graph, save_graph
+from chronospike.files import LOCK
+from tests.lock_holder import CLAIM, started
 from tests.small_runs import (
     assignments,
     command,
@@ -328,3 +330,29 @@ def test_a_graph_that_went_away_is_named(capsys: pytest.CaptureFixture[str], tmp
     (tmp_path / "g").rename(tmp_path / "moved")
     assert f"{tmp_path / 'g'} does not exist" in refused(capsys, "predict", run, "-o", tmp_path / "out.csv")
     worked(capsys, "predict", run, "--graph", tmp_path / "moved", "-o", tmp_path / "out.csv")
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "report"])
+def test_nothing_is_written_into_a_run_that_another_process_writes(
+    capsys: pytest.CaptureFixture[str], place: Path, verb: str
+) -> None:
+    before = contents(place / "run")
+    with started(CLAIM, place / "run") as other:
+        said = refused(capsys, verb, place / "run")
+        assert set(contents(place / "run")) == {*before, LOCK}
+    assert f"in use by process {other.pid} " in said
+    (place / "run" / LOCK).unlink()
+    assert contents(place / "run") == before
+
+
+def test_a_run_that_another_process_writes_can_be_read(
+    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
+) -> None:
+    with started(CLAIM, place / "run"):
+        worked(capsys, "predict", place / "run", "-o", tmp_path / "out.csv")
+    (place / "run" / LOCK).unlink()
+
+
+def test_a_run_that_is_not_there_is_not_made(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert "does not exist" in refused(capsys, "evaluate", tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []

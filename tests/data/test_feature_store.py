@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from chronospike import locks
 from chronospike.data.feature_store import list_features, open_features, write_features
 from chronospike.errors import InputError, OutOfSpaceError, StorageError
+from tests.lock_holder import let_go_on, started
 
 SHAPE = (3, 4, 2)
 RECIPE: dict[str, Any] = {"method": "test", "weights": (1.0, 2.0)}
@@ -208,3 +211,84 @@ def test_a_step_of_the_wrong_shape_is_refused(tmp_path: Path) -> None:
 def test_other_number_types_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="float32 or float16, not float64"):
         write(tmp_path, dtype="float64")
+
+
+OTHER_MAKER = """
+import sys
+from pathlib import Path
+from tests.data.test_feature_store import step_values, write
+
+def make(step):
+    print("step", step, flush=True)
+    if sys.stdin.readline() == "fail\\n":
+        raise RuntimeError
+    return step_values(step)
+
+write(Path(sys.argv[1]), make)
+"""
+
+
+def write_beside(
+    other: subprocess.Popen[str], folder: Path, once_waiting: Callable[[], None], **options: Any
+) -> list[int]:
+    """Write the set while `other` makes it; returns the steps that were made here."""
+    made: list[int] = []
+    told: list[str] = []
+
+    def make(step: int) -> NDArray[Any]:
+        made.append(step)
+        return step_values(step)
+
+    def tell(line: str) -> None:
+        told.append(line)
+        once_waiting()
+
+    write(folder, make, tell=tell, **options)
+    assert len(told) == 1
+    assert f"waiting for process {other.pid} " in told[0]
+    open_features(folder, "set", verify=True)
+    assert [path.name for path in (folder / "features").iterdir()] == ["set"]
+    return made
+
+
+def test_a_set_that_another_process_makes_is_waited_for_and_taken(tmp_path: Path) -> None:
+    with started(OTHER_MAKER, tmp_path) as other:
+        assert write_beside(other, tmp_path, lambda: let_go_on(other, "\n\n")) == []
+        assert other.wait(timeout=10) == 0
+
+
+def test_when_the_other_process_is_killed_the_finished_steps_are_kept(tmp_path: Path) -> None:
+    with started(OTHER_MAKER, tmp_path) as other:
+        let_go_on(other)
+        assert other.stdout is not None
+        assert other.stdout.readline() == "step 1\n"
+        assert write_beside(other, tmp_path, other.kill) == [1, 2]
+
+
+def test_when_the_other_process_fails_the_set_is_made_here(tmp_path: Path) -> None:
+    with started(OTHER_MAKER, tmp_path) as other:
+        assert write_beside(other, tmp_path, lambda: let_go_on(other, "fail")) == [0, 1, 2]
+
+
+def test_overwriting_waits_for_the_other_process_and_makes_all_steps_again(tmp_path: Path) -> None:
+    with started(OTHER_MAKER, tmp_path) as other:
+        assert write_beside(other, tmp_path, lambda: let_go_on(other, "\n\n"), overwrite=True) == [0, 1, 2]
+
+
+def test_a_finished_set_is_used_where_no_lock_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = write(tmp_path)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(locks, "_acquire", refuse)
+    assert write(tmp_path, stopping_at(0)) == target
+
+
+def test_a_set_that_is_finished_while_sets_are_listed_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path)
+    gone = tmp_path / "features" / "other.partial" / "meta.json"
+    monkeypatch.setattr(Path, "glob", lambda *_: [gone, tmp_path / "features" / "set" / "meta.json"])
+    assert [found.name for found in list_features(tmp_path)] == ["set"]

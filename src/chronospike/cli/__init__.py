@@ -15,6 +15,7 @@ from chronospike.cli import bench, data, demo, doctor, features, settings, train
 from chronospike.cli.common import command_errors, report_error
 from chronospike.cli.options import usage_message
 from chronospike.errors import ChronoSpikeError
+from chronospike.threads import wait_quietly
 
 app = typer.Typer(
     name="chronospike",
@@ -52,6 +53,8 @@ def root(
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, 1 for a failure, 2 for bad input, 130 when interrupted."""
+    # Before a command loads torch.
+    wait_quietly()
     try:
         arguments = sys.argv[1:] if arguments is None else list(arguments)
         result = app(args=arguments, prog_name="chronospike", standalone_mode=False)

@@ -55,6 +55,11 @@ def output_place(context: typer.Context, output: Path) -> Path:
     return place
 
 
+def tell(message: str) -> None:
+    """A line about what is going on, on standard error, where it is in nobody's way."""
+    typer.echo(message, err=True)
+
+
 def print_json(content: Any) -> None:
     typer.echo(json.dumps(content, indent=2, ensure_ascii=False, default=str))
 

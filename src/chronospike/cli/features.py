@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from chronospike.cli.common import human_bytes, print_json, print_table, progress, resumable, say
+from chronospike.cli.common import human_bytes, print_json, print_table, progress, resumable, say, tell
 from chronospike.cli.options import AsJson, Device
 from chronospike.errors import InputError
 
@@ -157,14 +157,14 @@ def make_features(
             def on_tokens(step: int, done: int, total: int) -> None:
                 show(f"step {step + 1}/{graph.num_steps}", int(before[step]) + done, int(before[-1]))
 
-            write_deepwalk(folder, name, graph, options, key, dtype, place, None, on_tokens, overwrite)
+            write_deepwalk(folder, name, graph, options, key, dtype, place, None, on_tokens, overwrite, tell)
     else:
         with resumable(advice), progress("steps") as show:
 
             def on_step(step: int, seconds: float) -> None:
                 show(f"step {step + 1}/{graph.num_steps}", step + 1, graph.num_steps)
 
-            write_fastrp(folder, name, graph, options, key, dtype, on_step, overwrite)
+            write_fastrp(folder, name, graph, options, key, dtype, on_step, overwrite, tell)
     return next(one for one in list_features(folder) if one.name == name and one.complete)
 
 

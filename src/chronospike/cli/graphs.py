@@ -6,7 +6,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from chronospike.cli.common import say
+from chronospike.cli.common import say, tell
 from chronospike.errors import InputError, nearest
 
 
@@ -47,6 +47,7 @@ def graph_folder(graph: str, root: Path | None = None, quiet: bool = False) -> P
     """The folder of `graph`; a dataset is imported on first use."""
     from chronospike.data.datasets import DATASETS, load_dataset
     from chronospike.data.storage import save_graph
+    from chronospike.locks import wait_for
 
     path = Path(graph)
     if path.is_dir():
@@ -58,7 +59,10 @@ def graph_folder(graph: str, root: Path | None = None, quiet: bool = False) -> P
         )
     folder = dataset_folder(graph, root)
     if not (folder / "meta.json").is_file():
-        if not quiet:
-            say(f"importing {graph} into {folder}")
-        save_graph(load_dataset(graph, root=root), folder)
+        with wait_for(folder.with_name(f".{folder.name}.lock"), f"importing {graph}", tell):
+            # Another process may have made it in the meantime.
+            if not (folder / "meta.json").is_file():
+                if not quiet:
+                    say(f"importing {graph} into {folder}")
+                save_graph(load_dataset(graph, root=root), folder)
     return folder

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chronospike.cli.common import print_json, print_table, progress, resumable, say
+from chronospike.cli.common import print_json, print_table, progress, resumable, say, tell
 from chronospike.cli.options import PRESET_METAVAR, PRESETS, AsJson, Assignments, Device
 from chronospike.errors import InputError
 
@@ -74,21 +74,35 @@ def train(
     given = _given(assignments, epochs=epochs, features=features, ratio=ratio, seed=seed)
     # A dry run needs no folder, and looks at none.
     target = output if output is not None else Path("run")
-    plan = _resumed(target, graph, preset, given, seeds) if resume else _new(target, graph, preset, given, seeds or 1)
     if dry_run:
         from chronospike.cli.estimate import report_estimate
 
+        plan = _planned(target, graph, preset, given, seeds, resume)
         report_estimate(plan.facts["graph"], root, plan.runs[0][1], device, as_json)
         if plan.is_several and not as_json:
             say(f"so for each of {len(plan.runs)} seeds, one after another")
         return
-    if not resume:
-        from chronospike.cli.seeds import check_output
+    # What is wrong with a new run is said before a folder is there.
+    new = None if resume else _planned(target, graph, preset, given, seeds, resume)
+    from chronospike.locks import claim
 
-        check_output(plan, overwrite)
-    advice = _advice(plan.output, given if resume else {}, device, smooth, tensorboard)
-    with resumable(advice) if resume else nullcontext():
-        _carry_out(plan, advice, root, split, device, smooth, overwrite, tensorboard, as_json)
+    with claim(target, make=not resume, tell=tell):
+        plan = new or _planned(target, graph, preset, given, seeds, resume)
+        if not resume:
+            from chronospike.cli.seeds import check_output
+
+            check_output(plan, overwrite)
+        advice = _advice(plan.output, given if resume else {}, device, smooth, tensorboard)
+        with resumable(advice) if resume else nullcontext():
+            _carry_out(plan, advice, root, split, device, smooth, overwrite, tensorboard, as_json)
+
+
+def _planned(
+    output: Path, graph: str | None, preset: str | None, given: dict[str, Any], seeds: int | None, resume: bool
+) -> Plan:
+    if resume:
+        return _resumed(output, graph, preset, given, seeds)
+    return _new(output, graph, preset, given, seeds or 1)
 
 
 def _carry_out(

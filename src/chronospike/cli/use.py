@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chronospike.cli.common import output_place, print_json, progress, say
+from chronospike.cli.common import output_place, print_json, progress, say, tell
 from chronospike.cli.options import AsJson, Device
 
 if TYPE_CHECKING:
@@ -47,22 +48,41 @@ def evaluate(
     On the graph it was trained on, the run's own metrics, predictions and report are rewritten. On another one
     (--graph, or its own imported again) scores are only printed, or written to the folder -o.
     """
-    from chronospike.analysis.report import write_report
     from chronospike.cli.train import print_scores
-    from chronospike.files import atomic_folder, check_target
+    from chronospike.files import check_target
+    from chronospike.locks import claim
+    from chronospike.training.run import METRICS
+
+    if output is not None:
+        check_target(output, overwrite=overwrite, marker=METRICS)
+    with claim(run, make=False, tell=tell) if output is None and graph is None else nullcontext():
+        opened = _open(run, graph, device, force=force, quiet=as_json)
+        metrics = _scored(opened, run, output, smooth, overwrite, as_json)
+    if as_json:
+        print_json(metrics)
+        return
+    say(f"seed {opened.fitted.problem.settings.seed}, {metrics['test']['nodes']:,} test nodes")
+    print_scores(metrics)
+    if output is not None:
+        say(f"wrote {output}: metrics.json, predictions.csv, report.html")
+    elif opened.is_other:
+        say("nothing was written. Pass -o FOLDER to keep the scores, predictions and a report")
+
+
+def _scored(
+    opened: Opened, run: Path, output: Path | None, smooth: bool, overwrite: bool, as_json: bool
+) -> dict[str, Any]:
+    """Score, and write what is to be written: to `output`, else to the run if the graph is its own."""
+    from chronospike.analysis.report import write_report
+    from chronospike.files import atomic_folder
     from chronospike.training.execute import evaluate as score
     from chronospike.training.run import CONFIG, EPOCHS, METRICS, RunFolder
 
-    folder = RunFolder(run)
-    if output is not None:
-        check_target(output, overwrite=overwrite, marker=METRICS)
-    opened = _open(run, graph, device, force=force, quiet=as_json)
-
-    def scored(target: Path | None) -> dict[str, Any]:
+    def scores(target: Path | None) -> dict[str, Any]:
         with progress("nodes") as show:
             return score(
                 opened.fitted,
-                folder,
+                RunFolder(run),
                 smooth=smooth,
                 on_nodes=lambda done, total: show("scoring", done, total),
                 on_note=None if as_json else say,
@@ -75,21 +95,13 @@ def evaluate(
             for name in (CONFIG, EPOCHS):
                 if (run / name).is_file():
                     shutil.copy(run / name, partial / name)
-            metrics = scored(partial)
+            metrics = scores(partial)
             write_report(partial)
-    else:
-        metrics = scored(None if opened.is_other else run)
-        if not opened.is_other:
-            write_report(run)
-    if as_json:
-        print_json(metrics)
-        return
-    say(f"seed {opened.fitted.problem.settings.seed}, {metrics['test']['nodes']:,} test nodes")
-    print_scores(metrics)
-    if output is not None:
-        say(f"wrote {output}: metrics.json, predictions.csv, report.html")
-    elif opened.is_other:
-        say("nothing was written. Pass -o FOLDER to keep the scores, predictions and a report")
+        return metrics
+    metrics = scores(None if opened.is_other else run)
+    if not opened.is_other:
+        write_report(run)
+    return metrics
 
 
 def predict(
@@ -171,8 +183,11 @@ def embed(
 def report(run: Run) -> None:
     """Write the run's report.html again."""
     from chronospike.analysis.report import write_report
+    from chronospike.locks import claim
 
-    say(f"wrote {write_report(run)}")
+    with claim(run, make=False, tell=tell):
+        written = write_report(run)
+    say(f"wrote {written}")
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 features/NAME/values.npy      the array, opened by memory map
 features/NAME/meta.json       recipe, graph, shape, a checksum and the seconds of each step
 features/NAME.partial/        the same while it is being made: what is finished survives an interruption
+features/.NAME.lock           who is making it; another process that wants it waits
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import errno
 import json
 import math
 import os
+import shlex
 import shutil
 import time
 import zlib
@@ -26,10 +28,10 @@ from chronospike._version import __version__
 from chronospike.data.meta import FeaturesMeta, check_meta
 from chronospike.errors import InputError, OutOfSpaceError, StorageError, nearest
 from chronospike.files import read_json, space_errors, write_json
+from chronospike.locks import Tell, wait_for
 
 FORMAT = "chronospike-features"
 VERSION = 1
-_AGAIN = "Make the features again with --overwrite"
 VALUES = "values.npy"
 META = "meta.json"
 # Larger sets are only checked for size on opening, unless asked.
@@ -76,8 +78,11 @@ def write_features(
     on_step: Callable[[int, float], None] | None = None,
     overwrite: bool = False,
     carry: Carry | None = None,
+    tell: Tell | None = None,
 ) -> Path:
     """Make and store all T steps, going on where an earlier call with the same recipe was stopped.
+
+    While another process makes a set of that name, this one waits, then takes what is there.
 
     Args:
         folder: of the graph.
@@ -87,37 +92,18 @@ def write_features(
         on_step: called with (step, seconds) after each step is safe on disk.
         overwrite: throw away an existing or unfinished set of that name.
         carry: state that `make_step` hands on from step to step.
+        tell: called with a line before waiting for another process.
 
     Returns:
         The finished folder. A set that is there already with this recipe is left as it is.
     """
     target = _set_folder(folder, name)
-    partial = target.with_name(f"{target.name}.partial")
     wanted = _describe(recipe, graph_key, shape, np.dtype(dtype))
-    if target.exists() and not overwrite:
-        _require_same(target, _read_meta(target), wanted)
-        return target
-    if overwrite:
-        shutil.rmtree(partial, ignore_errors=True)
-    is_new = not (partial / META).is_file()
-    try:
-        with space_errors(target):
-            if is_new:
-                _begin(partial, wanted)
-            meta = _read_meta(partial)
-            _require_same(partial, meta, wanted)
-            _finish_steps(partial, meta, make_step, on_step, carry)
-            _publish(partial, target)
-    except OutOfSpaceError as error:
-        if is_new:
-            shutil.rmtree(partial, ignore_errors=True)
-            if not any(target.parent.iterdir()):
-                target.parent.rmdir()
-            raise
-        raise OutOfSpaceError(
-            f"{target}: the disk is full. The steps finished earlier are kept; "
-            "free some space and run the same command again"
-        ) from error
+    with wait_for(target.with_name(f".{name}.lock"), "making these features", tell):
+        if target.exists() and not overwrite:
+            _require_same(target, _read_meta(target), wanted)
+        else:
+            _make_set(target, wanted, make_step, on_step, overwrite, carry)
     return target
 
 
@@ -138,8 +124,7 @@ def open_features(
     meta = _read_meta(target)
     if graph_key is not None and meta["graph_key"] != graph_key:
         raise StorageError(
-            f"{target} was made for another graph ({meta['graph_key']}, not {graph_key}). "
-            "Make it again with --overwrite"
+            f"{target} was made for another graph ({meta['graph_key']}, not {graph_key}). {_again(target)}"
         )
     values = _open_values(target, meta)
     if verify or (verify is None and values.nbytes <= _VERIFY_BYTES):
@@ -151,7 +136,13 @@ def list_features(folder: Path) -> list[FeatureSet]:
     """The feature sets of a graph folder, unfinished ones included, by name."""
     found = []
     for path in sorted((Path(folder) / "features").glob(f"*/{META}")):
-        meta = _read_meta(path.parent)
+        try:
+            meta = _read_meta(path.parent)
+        except StorageError:
+            # Another process has just finished it, and it has its final name now.
+            if not path.exists():
+                continue
+            raise
         name = path.parent.name.removesuffix(".partial")
         seconds = math.fsum(meta["seconds"])
         done = len(meta["checksums"])
@@ -161,6 +152,37 @@ def list_features(folder: Path) -> list[FeatureSet]:
             )
         )
     return found
+
+
+def _make_set(
+    target: Path,
+    wanted: dict[str, Any],
+    make_step: Callable[[int], NDArray[Any]],
+    on_step: Callable[[int, float], None] | None,
+    overwrite: bool,
+    carry: Carry | None,
+) -> None:
+    """Make what is missing of `wanted`, then put it in the place of `target`."""
+    partial = target.with_name(f"{target.name}.partial")
+    if overwrite:
+        shutil.rmtree(partial, ignore_errors=True)
+    is_new = not (partial / META).is_file()
+    try:
+        with space_errors(target):
+            if is_new:
+                _begin(partial, wanted)
+            meta = _read_meta(partial)
+            _require_same(partial, meta, wanted)
+            _finish_steps(partial, meta, make_step, on_step, carry)
+            _publish(partial, target)
+    except OutOfSpaceError as error:
+        if is_new:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        raise OutOfSpaceError(
+            f"{target}: the disk is full. The steps finished earlier are kept; "
+            "free some space and run the same command again"
+        ) from error
 
 
 def _set_folder(folder: Path, name: str) -> Path:
@@ -307,8 +329,8 @@ def _publish(partial: Path, target: Path) -> None:
 def _read_meta(folder: Path) -> dict[str, Any]:
     path = folder / META
     if not path.is_file():
-        raise StorageError(f"{folder} has no {META}. {_AGAIN}")
-    meta = read_json(path, _AGAIN)
+        raise StorageError(f"{folder} has no {META}. {_again(folder)}")
+    meta = read_json(path, _again(folder))
     if meta.get("format") != FORMAT:
         raise StorageError(f"{path} does not describe features of chronospike")
     if meta.get("version") != VERSION:
@@ -316,11 +338,19 @@ def _read_meta(folder: Path) -> dict[str, Any]:
             f"{folder} has features format {meta.get('version')}; this chronospike ({__version__}) reads {VERSION}. "
             "Update chronospike or make the features again"
         )
-    check_meta(FeaturesMeta, meta, path, _AGAIN)
+    check_meta(FeaturesMeta, meta, path, _again(folder))
     done, steps = len(meta["checksums"]), meta["shape"][0]
     if done != len(meta["seconds"]) or done > steps or (done < steps and not folder.name.endswith(".partial")):
-        raise StorageError(f"{path} is damaged: its steps, checksums and seconds do not agree. {_AGAIN}")
+        raise StorageError(f"{path} is damaged: its steps, checksums and seconds do not agree. {_again(folder)}")
     return meta
+
+
+def _again(folder: Path) -> str:
+    """The way out of a damaged set; it holds for every command that reads it."""
+    return (
+        f"Remove it with: rm -r {shlex.quote(str(folder))}. Training makes the features that it chose itself again; "
+        "others are made again with: chronospike features"
+    )
 
 
 def _checksum(block: NDArray[Any]) -> int:
@@ -332,11 +362,11 @@ def _open_values(folder: Path, meta: dict[str, Any]) -> np.memmap[Any, np.dtype[
     try:
         values = np.lib.format.open_memmap(path, mode="r")
     except (OSError, ValueError, EOFError, OverflowError, TypeError) as error:
-        raise StorageError(f"{path} is missing or cut short ({error}). Make it again with --overwrite") from error
+        raise StorageError(f"{path} is missing or cut short ({error}). {_again(folder)}") from error
     if list(values.shape) != meta["shape"] or values.dtype != np.dtype(meta["dtype"]):
         raise StorageError(
             f"{path} holds {values.dtype} {list(values.shape)}, its {META} says {meta['dtype']} {meta['shape']}. "
-            "Make it again with --overwrite"
+            f"{_again(folder)}"
         )
     return values
 
@@ -344,6 +374,4 @@ def _open_values(folder: Path, meta: dict[str, Any]) -> np.memmap[Any, np.dtype[
 def _verify(folder: Path, meta: dict[str, Any], values: NDArray[Any]) -> None:
     for step, checksum in enumerate(meta["checksums"]):
         if _checksum(values[step]) != checksum:
-            raise StorageError(
-                f"{folder / VALUES}: step {step} does not match its checksum. Make it again with --overwrite"
-            )
+            raise StorageError(f"{folder / VALUES}: step {step} does not match its checksum. {_again(folder)}")

@@ -21,6 +21,7 @@ from chronospike.errors import InputError, MissingPackageError
 from chronospike.features.noise import expected_visits, noise_table
 from chronospike.features.skipgram import Progress, Schedule, Table, initial_tables, train_on_graph
 from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key, seen_nodes, walk_starts
+from chronospike.locks import Tell
 from chronospike.optional import has_triton
 
 Tables = tuple[Table, Table]
@@ -215,10 +216,11 @@ def write_deepwalk(
     on_step: Callable[[int, float], None] | None = None,
     on_tokens: Callable[[int, int, int], None] | None = None,
     overwrite: bool = False,
+    tell: Tell | None = None,
 ) -> Path:
     """Make the features of all steps and store them under `folder`; goes on where an earlier call was stopped."""
     steps = DeepWalkSteps(graph, options, device, on_tokens)
     shape = (graph.num_steps, graph.num_nodes, options.dimension)
     return write_features(
-        folder, name, options.recipe(), graph_key, shape, dtype, steps.make_step, on_step, overwrite, steps
+        folder, name, options.recipe(), graph_key, shape, dtype, steps.make_step, on_step, overwrite, steps, tell
     )

@@ -24,6 +24,7 @@ from chronospike.data.feature_store import write_features
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError
 from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key
+from chronospike.locks import Tell
 from chronospike.prefetch import prefetch_row
 from chronospike.rng import below_numba, derive_numba
 from chronospike.threads import run_chunks
@@ -162,6 +163,7 @@ def write_fastrp(
     dtype: DTypeLike = np.float32,
     on_step: Callable[[int, float], None] | None = None,
     overwrite: bool = False,
+    tell: Tell | None = None,
 ) -> Path:
     """Make the features of all steps and store them under `folder`; goes on where an earlier call was stopped."""
     projection = sparse_projection(graph.node_keys, options.dimension, options.seed, options.threads)
@@ -176,4 +178,5 @@ def write_fastrp(
         lambda step: fastrp_step(graph, step, options, projection),
         on_step,
         overwrite,
+        tell=tell,
     )
