@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import json
 import re
 import shlex
@@ -45,7 +46,7 @@ def test_a_run_is_a_folder_with_all_it_promises(
     said = worked(capsys, *begin(graph, tmp_path / "run", "--seed", "3", "--ratio", "0.6"))
     assert set(contents(tmp_path / "run")) == {
         "config.yaml", "run.json", "metrics.jsonl", "metrics.json", "model.safetensors", "predictions.csv",
-        "report.html", "checkpoint/state.safetensors",
+        "report.html", "checkpoint/state.safetensors", "labels.parquet", "attributes.json",
     }  # fmt: skip
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert (metrics["seed"], metrics["split"]["ratio"]) == (3, 0.6)
@@ -511,3 +512,18 @@ def test_what_a_damaged_feature_set_says_mends_it(capsys: pytest.CaptureFixture[
     assert advice is not None
     subprocess.run(shlex.split(advice[1]), check=True)
     train(capsys, bare, tmp_path / "second", **made)
+
+
+def test_a_split_of_ones_own_is_kept(capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path) -> None:
+    parts = {node: ("train", "validation", "test")[node % 3] for node in range(60)}
+    text = "node,split\n" + "".join(f"{node},{part}\n" for node, part in parts.items())
+    (tmp_path / "split.csv").write_text(text, encoding="utf-8")
+    run = train(capsys, graph, tmp_path / "run", "--split", tmp_path / "split.csv")
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert [metrics["split"][part] for part in ("train", "validation", "test")] == [20, 20, 20]
+    with (run / "predictions.csv").open() as file:
+        found = {int(row["node"]): row["split"] for row in csv.DictReader(file)}
+    assert found == {node: parts.get(node, "") for node in range(120)}
+    assert json.loads(worked(capsys, "evaluate", run, "--json"))["test"] == metrics["test"]
+    said = refused(capsys, "train", "--resume", "-o", run, "--split", tmp_path / "split.csv")
+    assert "--resume keeps the split of the run" in said

@@ -5,16 +5,16 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from chronospike.cli import run as run_command
+from chronospike.data.csr import history_and_snapshot
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
-from chronospike.data.storage import open_graph, save_graph
+from chronospike.data.storage import save_graph
 from chronospike.files import LOCK
 from tests.lock_holder import CLAIM, started
 from tests.small_runs import (
@@ -166,7 +166,7 @@ def test_embeddings_are_written_as_npy_and_as_parquet(
     np.testing.assert_array_equal([np.float32(row["z3"]) for row in read_csv(tmp_path / "z.csv")], vectors[:, 3])
 
 
-@pytest.mark.parametrize(("as_of", "same"), [("2", "2020-06-30"), ("0", "2018-01-01"), ("4", "2022")])
+@pytest.mark.parametrize(("as_of", "same"), [("1", "2020-12-29"), ("2", "2020-12-31"), ("0", "2019"), ("4", "2031")])
 def test_as_of_takes_a_step_or_a_time(
     capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path, as_of: str, same: str
 ) -> None:
@@ -196,13 +196,41 @@ def test_a_time_that_makes_no_sense_is_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_smoothing_is_said_and_is_not_for_the_past(
+def test_as_of_a_date_the_step_and_its_end_are_said(
+    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
+) -> None:
+    said = worked(capsys, "embed", place / "run", "--as-of", "2020-06-30", "-o", tmp_path / "z.parquet")
+    assert "as of step 1, which ended 2019-12-31" in said
+
+
+def test_nodes_not_seen_by_a_date_are_marked(capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path) -> None:
+    graph = dated_graph()
+    rows, steps, neighbours = graph.snapshot.entries()
+    # Ten nodes without an edge before the last step.
+    kept = (steps == 4) | ((rows >= 10) & (neighbours >= 10))
+    history, snapshot = history_and_snapshot(rows[kept], neighbours[kept], steps[kept], 120, 5)
+    graph = replace(graph, history=history, snapshot=snapshot)
+    save_graph(graph, tmp_path / "g")
+    count = int((~graph.seen_by(0)).sum())
+    assert count >= 10
+    for name in ("out.csv", "z.parquet"):
+        verb = "predict" if name == "out.csv" else "embed"
+        options = ("--graph", tmp_path / "g", "--as-of", "0", "-o", tmp_path / name)
+        assert f"{count} of them without an edge by then" in worked(capsys, verb, place / "run", *options)
+    marks = [row["seen"] == "true" for row in read_csv(tmp_path / "out.csv")]
+    assert marks == graph.seen_by(0).tolist() == pq.read_table(tmp_path / "z.parquet")["seen"].to_pylist()
+
+
+def test_smoothing_is_said_and_ends_at_the_date(
     capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
 ) -> None:
     said = worked(capsys, "predict", place / "run", "--smooth", "-o", tmp_path / "out.csv")
     assert "smoothed with the training labels" in said
-    arguments = ("predict", place / "run", "--smooth", "--as-of", "1", "-o", tmp_path / "out2.csv")
-    assert "cannot be combined with --as-of" in refused(capsys, *arguments)
+    save_graph(with_other_future(dated_graph(), 2), tmp_path / "other")
+    for name, graph in (("here", place / "g"), ("there", tmp_path / "other")):
+        options = ("--smooth", "--graph", graph, "--as-of", "2", "-o", tmp_path / f"{name}.csv")
+        worked(capsys, "predict", place / "run", *options)
+    assert (tmp_path / "here.csv").read_bytes() == (tmp_path / "there.csv").read_bytes()
 
 
 def test_evaluate_finds_the_same_scores(capsys: pytest.CaptureFixture[str], place: Path) -> None:
@@ -265,64 +293,149 @@ def test_a_run_that_is_not_finished_says_how_to_go_on(
     assert "is not finished. Resume with: chronospike train --resume" in said
 
 
-def other_names(graph: DynamicGraph) -> DynamicGraph:
-    return replace(graph, class_names=("cat", "dog"))
-
-
-def fewer_features(graph: DynamicGraph) -> DynamicGraph:
-    assert graph.features is not None
-    return replace(graph, features=graph.features[..., :5])
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [(other_names, "knows the classes '0', '1', and the graph has 'cat', 'dog'"), (fewer_features, "takes 8 inputs")],
-)
-def test_another_graph_that_does_not_fit_is_refused(
-    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path, change: Any, message: str
+def test_another_graph_is_scored_without_touching_the_run(
+    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
 ) -> None:
-    folder = save_graph(change(dated_graph()), tmp_path / "g")
-    said = refused(capsys, "predict", place / "run", "--graph", folder, "-o", tmp_path / "out.csv")
-    assert message in said
+    other = save_graph(with_other_future(dated_graph(), 2), tmp_path / "other")
+    before = contents(place / "run")
+    said = worked(capsys, "evaluate", place / "run", "--graph", other)
+    assert "is not the graph that" in said
+    assert "nothing was written. Pass -o FOLDER" in said
+    worked(capsys, "evaluate", place / "run", "--graph", other, "-o", tmp_path / "scores")
+    assert contents(place / "run") == before
+    assert set(contents(tmp_path / "scores")) == {
+        "config.yaml", "metrics.jsonl", "metrics.json", "predictions.csv", "report.html"
+    }  # fmt: skip
+    assert json.loads((tmp_path / "scores" / "metrics.json").read_text())["graph"]["name"] == "other"
+    again = ("evaluate", place / "run", "--graph", other, "-o", tmp_path / "scores")
+    assert "exists. Choose another name or pass --overwrite" in refused(capsys, *again)
 
 
-def test_a_graph_without_labels_is_predicted_and_embedded_but_not_scored(
+def test_a_graph_imported_again_keeps_the_runs_own_labels_and_split(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    graph = dated_graph()
+    assert graph.labels is not None
+    run = train(capsys, save_graph(graph, tmp_path / "g"), tmp_path / "run")
+    before = contents(run)
+    relabelled = replace(graph, labels=1 - graph.labels, class_names=("cat", "dog"))
+    save_graph(relabelled, tmp_path / "g", overwrite=True)
+    found = json.loads(worked(capsys, "evaluate", run, "--json"))
+    assert found["test"] == json.loads(before["metrics.json"])["test"]
+    assert contents(run) == before
+    worked(capsys, "predict", run, "-o", tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_bytes() == before["predictions.csv"]
+
+
+def test_another_graph_that_does_not_fit_is_refused(
+    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
+) -> None:
+    graph = dated_graph()
+    assert graph.features is not None
+    folder = save_graph(graph.with_features(graph.features[..., :5]), tmp_path / "g")
+    said = refused_after_notes(capsys, "predict", place / "run", "--graph", folder, "-o", tmp_path / "out.csv")
+    assert "reads the attribute 'x5', and the graph has none of that name" in said
+
+
+def test_a_graph_without_labels_is_used_with_those_of_the_run(
     capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
 ) -> None:
     bare = save_graph(replace(dated_graph(), labels=None, class_names=()), tmp_path / "bare")
-    for name, graph in (("known", place / "g"), ("bare", bare)):
-        worked(capsys, "predict", place / "run", "--graph", graph, "-o", tmp_path / f"{name}.csv")
-        worked(capsys, "embed", place / "run", "--graph", graph, "-o", tmp_path / f"{name}.npy")
-    assert (tmp_path / "bare.npy").read_bytes() == (tmp_path / "known.npy").read_bytes()
-    columns = ["node", "class", "probability 0", "probability 1"]
-    assert [list(row) for row in read_csv(tmp_path / "bare.csv")[:1]] == [columns]
-    known = [{name: row[name] for name in columns} for row in read_csv(tmp_path / "known.csv")]
-    assert read_csv(tmp_path / "bare.csv") == known
-    before = contents(place / "run")
-    assert "has no labels" in refused(capsys, "evaluate", place / "run", "--graph", bare)
-    smooth = ("predict", place / "run", "--graph", bare, "--smooth", "-o", tmp_path / "smooth.csv")
-    assert "has no labels" in refused(capsys, *smooth)
-    assert contents(place / "run") == before
-    assert not (tmp_path / "smooth.csv").exists()
+    for more in ([], ["--smooth"]):
+        for name, graph in (("known", place / "g"), ("bare", bare)):
+            worked(capsys, "predict", place / "run", "--graph", graph, "-o", tmp_path / f"{name}.csv", *more)
+        assert (tmp_path / "bare.csv").read_bytes() == (tmp_path / "known.csv").read_bytes()
 
 
-def test_walks_over_other_edges_are_warned_of(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_graph_of_strangers_without_labels_is_predicted_but_not_scored(
+    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
+) -> None:
+    strangers = NodeIds.of([f"x{k:04d}" for k in range(120)])
+    bare = save_graph(replace(dated_graph(), labels=None, class_names=(), ids=strangers), tmp_path / "bare")
+    worked(capsys, "predict", place / "run", "--graph", bare, "-o", tmp_path / "out.csv")
+    assert list(read_csv(tmp_path / "out.csv")[0]) == ["node", "class", "probability 0", "probability 1"]
+    assert "no node of this graph can be scored" in refused_after_notes(
+        capsys, "evaluate", place / "run", "--graph", bare
+    )
+    said = refused_after_notes(capsys, "predict", place / "run", "--graph", bare, "--smooth", "-o", tmp_path / "s.csv")
+    assert "smoothing needs labels" in said
+    assert not (tmp_path / "s.csv").exists()
+
+
+def refused_after_notes(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    result = command(capsys, *arguments)
+    assert result.code == 2
+    assert all(line.startswith("note: ") for line in result.out.splitlines())
+    return result.err
+
+
+def test_walks_over_other_edges_are_refused_unless_forced(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     graph = dated_graph()
     graphs = {"g": graph, "bare": replace(graph, labels=None, class_names=()), "other": with_other_future(graph, 2)}
     for name, made in graphs.items():
         save_graph(replace(made, features=None), tmp_path / name)
-    walks = {"feature_method": "deepwalk", "feature_dimension": 8, "feature_walks": 2}
-    run = train(capsys, tmp_path / "g", tmp_path / "run", epochs=1, **walks)
-    for name, warned in (("bare", False), ("other", True)):
-        said = worked(capsys, "embed", run, "--graph", tmp_path / name, "-o", tmp_path / "z.npy")
-        assert ("point in directions of their own" in said) == warned
+    worked(capsys, "features", "deepwalk", tmp_path / "g", "--dimension", "8", "--walks", "2", "--name", "mine")
+    run = train(capsys, tmp_path / "g", tmp_path / "run", epochs=1, features="mine")
+    walks = ("--dimension", "8", "--walks", "2", "--name", "mine")
+    for name in ("bare", "other"):
+        worked(capsys, "features", "deepwalk", tmp_path / name, *walks)
+    worked(capsys, "embed", run, "--graph", tmp_path / "bare", "-o", tmp_path / "z.npy")
+    for verb in ("embed", "evaluate", "predict"):
+        arguments = (verb, run, "--graph", tmp_path / "other")
+        where = ("-o", tmp_path / ("out.csv" if verb == "predict" else "other.npy")) if verb != "evaluate" else ()
+        said = refused_after_notes(capsys, *arguments, *where)
+        assert "reads DeepWalk features, and those of another graph point in directions of their own" in said
+        worked(capsys, *arguments, *where, "--force")
 
 
-def test_labels_that_are_inputs_are_missed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    run = train(capsys, saved_graph(tmp_path / "g"), tmp_path / "run", epochs=1, label_inputs=True)
-    bare = save_graph(replace(open_graph(tmp_path / "g"), labels=None, class_names=()), tmp_path / "bare")
-    said = refused(capsys, "embed", run, "--graph", bare, "-o", tmp_path / "z.npy")
-    assert "takes labels of neighbours as inputs, and the graph has none" in said
+@pytest.fixture
+def payments(tmp_path: Path) -> Path:
+    """A run on a graph of 60 accounts with attributes, in `tmp_path / "run"`."""
+    rng = np.random.default_rng(0)
+    edges = [f"a{u},a{v},{t}" for u, v, t in rng.integers(0, 60, (400, 3)) if u != v]
+    (tmp_path / "edges.csv").write_text("source,target,time\n" + "\n".join(edges) + "\n")
+    (tmp_path / "labels.csv").write_text("node,label\n" + "".join(f"a{v},{'xy'[v % 2]}\n" for v in range(60)))
+    amounts = np.exp(3 * rng.normal(size=60))
+    rows = [f"a{v},{amounts[v]:.3f},{('de', 'fr', 'it')[v % 3]},{v % 7}" for v in range(60)]
+    (tmp_path / "attributes.csv").write_text("node,amount,country,age\n" + "\n".join(rows) + "\n")
+    return tmp_path
+
+
+def imported(capsys: pytest.CaptureFixture[str], place: Path, name: str, attributes: str) -> Path:
+    (place / f"{name}.csv").write_text(attributes)
+    options = ("--labels", place / "labels.csv", "--features", place / f"{name}.csv", "--every", "10")
+    worked(capsys, "data", "import", place / "edges.csv", *options, "-o", place / name)
+    return place / name
+
+
+def test_columns_of_another_table_are_read_by_name(capsys: pytest.CaptureFixture[str], payments: Path) -> None:
+    text = (payments / "attributes.csv").read_text()
+    run = train(capsys, imported(capsys, payments, "g", text), payments / "run")
+    rows = [line.split(",") for line in text.splitlines()]
+    swapped = "\n".join(",".join([row[0], row[3], row[1], row[2]]) for row in rows) + "\n"
+    other = imported(capsys, payments, "swapped", swapped)
+    worked(capsys, "predict", run, "--graph", other, "-o", payments / "swapped-out.csv")
+    assert (payments / "swapped-out.csv").read_bytes() == (run / "predictions.csv").read_bytes()
+    missing = "\n".join(",".join([row[0], row[1], row[2]]) for row in rows) + "\n"
+    other = imported(capsys, payments, "missing", missing)
+    said = refused_after_notes(capsys, "predict", run, "--graph", other, "-o", payments / "no.csv")
+    assert "reads the attribute 'age'" in said
+    other = imported(capsys, payments, "new", text.replace(",fr,", ",uk,"))
+    said = worked(capsys, "predict", run, "--graph", other, "-o", payments / "new-out.csv")
+    assert "attribute 'country': 20 values that the model has no column for are 'other'" in said
+
+
+def test_own_attributes_and_made_features_together(capsys: pytest.CaptureFixture[str], payments: Path) -> None:
+    graph = imported(capsys, payments, "g", (payments / "attributes.csv").read_text())
+    made = {"feature_dimension": 4, "epochs": 1}
+    options = ("--device", "cpu", "--features", "own+fastrp")
+    worked(capsys, "train", graph, "-o", payments / "run", *options, *assignments(**made))
+    facts = json.loads((payments / "run" / "run.json").read_text())
+    assert facts["features"] == "own+fastrp-4-s0"
+    worked(capsys, "embed", payments / "run", "-o", payments / "z.npy")
+    said = json.loads(worked(capsys, "train", graph, "--dry-run", "--json", *options, *assignments(**made)))
+    metrics = json.loads((payments / "run" / "metrics.json").read_text())
+    assert said["parameters"] == metrics["parameters"]
 
 
 def test_a_graph_that_went_away_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

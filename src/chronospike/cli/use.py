@@ -246,7 +246,7 @@ def _open(
 
     step = step_as_of(data, as_of)
     if not quiet:
-        say(f"as of step {step}, which ended at {format_time(data.step_end[step])}")
+        say(f"as of step {step}, which ended {format_time(data.step_end[step])}")
     if depends_on_future(data):
         note("later events decide where these steps end. Import with --every for steps that do not depend on them")
     return Opened(fitted.until(step), where.name, is_other, data.seen_by(step))
