@@ -31,7 +31,7 @@ def test_a_preset_is_valid_and_opens_with_the_command_that_runs_it(name: str) ->
 
 
 def test_the_paper_preset_is_the_defaults_with_bare_neuron_parameters() -> None:
-    assert make_settings(read_preset("paper")) == Settings(neuron_form="raw")
+    assert make_settings(read_preset("paper")) == Settings(neuron_form="raw", standardise_over="all")
 
 
 def test_the_defaults_are_the_papers() -> None:

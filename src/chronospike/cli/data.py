@@ -150,7 +150,7 @@ def info(
     features: Annotated[str | None, typer.Option(help="A feature set by name.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What a graph folder holds; or what a file of edges holds and how to import it."""
+    """What a graph folder, or a file of edges, holds."""
     if folder.is_file():
         _info_of_file(folder, features, as_json)
         return

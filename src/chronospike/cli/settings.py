@@ -71,6 +71,8 @@ def _allowed(kind: Any, bounds: list[Any]) -> str:
 def _range(bounds: list[Any]) -> str:
     """`>= 1` or `0 <= x < 1`, from the bounds as pydantic keeps them."""
     limits = {key: getattr(bound, key) for bound in bounds for key in ("ge", "gt", "le", "lt") if hasattr(bound, key)}
+    # What a computer's integers hold is no limit that anybody needs to be told.
+    limits = {key: value for key, value in limits.items() if value < 2**31}
     low = [f"{limits[key]} {sign} x" for key, sign in (("ge", "<="), ("gt", "<")) if key in limits]
     high = [f"{sign} {limits[key]}" for key, sign in (("le", "<="), ("lt", "<")) if key in limits]
     if low and high:

@@ -233,7 +233,7 @@ def _open(
     if is_other:
         note(f"{where} is not the graph that {run} was trained on; the labels and the split are those of the run")
     if not force:
-        check_transfer(facts.get("feature_methods", []), facts.get("edges"), graph_key(where))
+        check_transfer(facts["feature_methods"], facts.get("edges"), graph_key(where))
     features = prepare_features(where, settings, str(place), quiet, facts["features"].split("+"))
     data = open_graph(where, features=features)
     fitted = load_run(data, folder, place)

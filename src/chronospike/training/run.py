@@ -74,6 +74,9 @@ class RunFolder:
             value = facts.get(name)
             if not isinstance(value, str) and (value is not None or name in needed):
                 raise StorageError(f"{self.path / RUN} does not say '{name}'. Train the run again")
+        methods = facts.setdefault("feature_methods", [])
+        if not isinstance(methods, list) or not isinstance(facts.setdefault("split", {}), dict):
+            raise StorageError(f"{self.path / RUN} is damaged. Train the run again")
         return facts
 
     def metrics(self) -> dict[str, Any]:
@@ -92,7 +95,7 @@ class RunFolder:
             raise StorageError(f"{self.path / RUN} does not name the classes of the run. Train it again")
         known = KnownLabels.read(self.path / LABELS, len(classes))
         placed, split = known.placed_in(graph, tuple(classes), new_nodes=True)
-        return placed, replace(split, facts=facts.get("split") or {})
+        return placed, replace(split, facts=facts["split"])
 
     def encoder(self) -> AttributeEncoder | None:
         """Of the nodes' own attributes, if the run reads any."""
