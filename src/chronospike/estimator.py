@@ -188,7 +188,7 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 save_weights(self.first_model_, folder / _FIRST, class_names=self.classes_.tolist())
             self.known_.save(folder / _LABELS)
             encoder = None if self.encoder_ is None else self.encoder_.to_json()
-            write_json(folder / _INPUTS, {"columns": encoder, "edges": self.edges_})
+            write_json(folder / _INPUTS, {"attributes": encoder, "edges": self.edges_})
         return Path(path)
 
     @classmethod
@@ -205,8 +205,8 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         described = read_json(folder / _INPUTS)
         found = cls(graph, device=device, **settings.model_dump())
         found.encoder_, found.edges_ = None, described.get("edges")
-        if described.get("columns") is not None:
-            found.encoder_ = AttributeEncoder.from_json(described["columns"], str(folder / _INPUTS))
+        if described.get("attributes") is not None:
+            found.encoder_ = AttributeEncoder.from_json(described["attributes"], str(folder / _INPUTS))
         found.model_ = model.to(choose_device(device))
         model.kernels = settings.kernels
         found.first_model_ = None

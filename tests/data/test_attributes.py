@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,9 @@ AGE = Column("age")
 
 
 def encode(encoder: AttributeEncoder, values: Any, columns: tuple[Column, ...]) -> dict[str, list[float]]:
-    """The encoded columns by name."""
+    """The encoded columns by name, before they are centred and scaled."""
     rows = np.asarray(values, dtype=np.float32)
-    found = encoder.bind(columns).encode(rows)
+    found = replace(encoder, means=(0.0,) * encoder.width, scale=1.0).bind(columns).encode(rows)
     return {name: found[:, k].tolist() for k, name in enumerate(encoder.names)}
 
 
@@ -38,7 +39,7 @@ def numbers(values: NDArray[Any]) -> AttributeEncoder:
 
 
 def score(encoder: AttributeEncoder, values: Any) -> NDArray[np.float32]:
-    return encoder.bind((AGE,)).encode(np.asarray(values, dtype=np.float32)[:, None])[:, 0]
+    return np.array(encode(encoder, np.asarray(values)[:, None], (AGE,))["age"])
 
 
 def test_a_number_becomes_its_normal_score() -> None:
@@ -133,6 +134,15 @@ def test_a_column_of_another_kind_is_refused() -> None:
         numbers(np.arange(5)).bind((Column("age", "category", ("old",)),))
 
 
+def test_columns_are_centred_and_the_block_has_variance_one() -> None:
+    rng = np.random.default_rng(0)
+    values = np.column_stack([rng.normal(size=500) * 1e6, rng.integers(0, 3, 500)])
+    values[::9, 0] = np.nan
+    found = AttributeEncoder.fit(values, (AGE, COLOUR)).bind((AGE, COLOUR)).encode(values)
+    np.testing.assert_allclose(found.mean(axis=0), 0, atol=1e-6)
+    assert found.std() == pytest.approx(1, abs=1e-5)
+
+
 def test_steps_are_fitted_together() -> None:
     values = np.arange(60, dtype=np.float32).reshape(3, 20, 1)
     assert AttributeEncoder.fit(values, (AGE,)) == AttributeEncoder.fit(values.reshape(60, 1), (AGE,))
@@ -147,14 +157,20 @@ def test_an_encoder_read_back_from_json_gives_the_same_bits(values: NDArray[np.f
     found = encoder.bind(columns).encode(values)
     np.testing.assert_array_equal(again.bind(columns).encode(values), found)
     assert np.isfinite(found).all()
-    assert np.abs(found).max() <= 3
+
+
+def described(column: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {"columns": [column], "means": [0.0], "scale": 1.0, **changes}
 
 
 @pytest.mark.parametrize(
     "content",
-    [None, 5, [1], [{}], [{"name": "age"}], [{"name": "age", "kind": "number", "knots": [2, 1], "scores": [0, 1]}],
-     [{"name": "age", "kind": "number", "knots": [], "scores": []}], [{"name": "age", "kind": "fish"}],
-     [{"name": "age", "kind": "number", "knots": [1, "b"], "scores": [0, 1]}], [{"name": "a", "surprise": 1}]],
+    [None, 5, [1], {}, described({}), described({"name": "age"}), described({"name": "age", "kind": "fish"}),
+     described({"name": "age", "kind": "number", "knots": [2, 1], "scores": [0, 1]}),
+     described({"name": "age", "kind": "number", "knots": [], "scores": []}), described({"name": "a", "surprise": 1}),
+     described({"name": "age", "kind": "number", "knots": [1, "b"], "scores": [0, 1]}),
+     described({"name": "age", "kind": "number", "knots": [1], "scores": [0]}, means=[]),
+     described({"name": "age", "kind": "number", "knots": [1], "scores": [0]}, scale=float("nan"))],
 )  # fmt: skip
 def test_a_damaged_description_is_refused(content: Any) -> None:
     with pytest.raises(StorageError, match="attributes.json does not describe attributes"):

@@ -6,7 +6,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from chronospike.data.attributes import Column
 from chronospike.data.ingest import import_graph
@@ -42,10 +41,8 @@ def test_features_without_time_are_read_at_every_step() -> None:
     features = np.array([[2], [3], [2], [3], [2], [3]], dtype=np.float32)
     tree = tree_of([[0, 1], [1, 0], [0, 0]], (1,), (0, 1, 3))
     own, near = TreeInputs(six_nodes().with_features(features), CPU).rows(tree).hops()
-    # Half of the nodes each: the middles of the lower and of the upper half of a normal distribution.
-    low, high = (float(np.float32(ndtri(share))) for share in (0.25, 0.75))
-    assert own[:, 0, 0].tolist() == pytest.approx([low, high, low])
-    assert near[:, 0, 0].tolist() == pytest.approx([high, low, low])
+    assert own[:, 0, 0].tolist() == pytest.approx([-1, 1, -1])
+    assert near[:, 0, 0].tolist() == pytest.approx([1, -1, -1])
 
 
 def test_made_features_are_standardised_by_the_nodes_seen_so_far() -> None:
@@ -72,8 +69,9 @@ def test_attributes_come_first_and_made_features_after_them() -> None:
     assert inputs_.encoder.names == ["colour=blue", "colour=red", "age", "age missing"]
     assert inputs_.width == 7
     rows = inputs_.rows(tree_of([[0, 5]] * 4, (1,), (0, 1, 2, 3))).dense()
-    assert rows[:, 0, :2].tolist() == [[1, 0]] * 4
-    assert rows[:, 1, :4].tolist() == [[0, 1, 0, 1]] * 4
+    assert torch.equal(
+        rows[:, :, :4], torch.from_numpy(inputs_.encoder.bind(graph.columns).encode(codes[[0, 5]])).expand(4, 2, 4)
+    )
     assert torch.equal(
         rows[..., 4:],
         TreeInputs(graph.with_features(None).with_made_features(made), CPU)

@@ -6,7 +6,8 @@ known. What a network reads is made of them by an `AttributeEncoder`, fitted onc
 * a number becomes its normal score: the quantile it has among the values of the fit, on the scale of a standard normal
   distribution. Piecewise linear between 27 values, so that heavy tails, units and skew do not matter;
 * a category becomes one column per value, rare ones sharing the column "other", where new ones go too;
-* where values were missing, a column says so, and the number itself counts as average.
+* where values were missing, a column says so, and the number itself counts as average;
+* each of these columns is centred, and all are scaled alike to a variance of one over the whole block.
 
 The encoder knows its columns by name: another table may have them in another order, and more of them.
 """
@@ -79,23 +80,26 @@ class Binding:
     """An encoder made ready for one table: where each of its columns stands there.
 
     Attributes:
+        start: `[width]` what a row holds that nothing is known of; known values, times `scale`, are added.
         notes: what a user should be told, a sentence each.
     """
 
-    width: int
+    start: NDArray[np.float32]
+    scale: float
     plan: tuple[NDArray[Any], ...]
     notes: list[str] = field(default_factory=list)
 
     def encode(self, rows: NDArray[Any], out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """`[K, width]` inputs for the attributes `rows [K, c]`."""
         if out is None:
-            out = np.empty((len(rows), self.width), dtype=np.float32)
+            out = np.empty((len(rows), len(self.start)), dtype=np.float32)
         target, size = out, max(1, _CHUNK_VALUES // max(1, rows.shape[1]))
 
         def work(start: int, stop: int) -> None:
             for low in range(start, stop, size):
                 high = min(low + size, stop)
-                _encode(np.ascontiguousarray(rows[low:high], dtype=np.float32), target[low:high], *self.plan)
+                part = np.ascontiguousarray(rows[low:high], dtype=np.float32)
+                _encode(part, target[low:high], self.start, self.scale, *self.plan)
 
         run_chunks(work, len(rows))
         return out
@@ -103,9 +107,16 @@ class Binding:
 
 @dataclass(frozen=True)
 class AttributeEncoder:
-    """Turns attributes into inputs, the same way for every table with the columns it was fitted on."""
+    """Turns attributes into inputs, the same way for every table with the columns it was fitted on.
+
+    Attributes:
+        means: of each encoded column, taken off.
+        scale: by which all of them are multiplied then.
+    """
 
     columns: tuple[ColumnEncoding, ...]
+    means: tuple[float, ...]
+    scale: float
 
     @property
     def names(self) -> list[str]:
@@ -128,7 +139,12 @@ class AttributeEncoder:
             else:
                 knots, scores = _fit_number(known)
                 fitted.append(ColumnEncoding(column.name, "number", knots, scores, has_missing=has_missing))
-        return cls(tuple(fitted))
+        plain = cls(tuple(fitted), (0.0,) * sum(len(encoding.names) for encoding in fitted), 1.0)
+        rows = values.reshape(-1, len(columns))
+        some = plain.bind(columns).encode(rows[:: max(1, rows.size // _MOST_VALUES)]).astype(np.float64)
+        means = some.mean(axis=0)
+        spread = float((some - means).std())
+        return cls(plain.columns, tuple(means.tolist()), 1 / spread if spread > 0 else 0.0)
 
     def bind(self, columns: Sequence[Column], values: NDArray[Any] | None = None) -> Binding:
         """Find each column by its name; one that is missing, or of another kind, is refused.
@@ -175,20 +191,24 @@ class AttributeEncoder:
             source, kind, first, last, place, missing, np.array(knots, dtype=np.float64),
             np.array(scores, dtype=np.float64), np.array(codes, dtype=np.int64),
         )  # fmt: skip
-        return Binding(position, plan, notes)
+        start = (-np.array(self.means) * self.scale).astype(np.float32)
+        return Binding(start, self.scale, plan, notes)
 
-    def to_json(self) -> list[dict[str, Any]]:
+    def to_json(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return [asdict(column) for column in self.columns]
+        return asdict(self)
 
     @classmethod
     def from_json(cls, content: Any, origin: str) -> Self:
         """The inverse of `to_json`; `origin` names the file in messages."""
         try:
-            columns = tuple(_checked(entry) for entry in content)
-        except (TypeError, ValueError, AttributeError) as error:
+            means, scale = tuple(map(float, content["means"])), float(content["scale"])
+            encoder = cls(tuple(_checked(entry) for entry in content["columns"]), means, scale)
+            if len(means) != encoder.width or not np.isfinite([*means, scale]).all():
+                raise ValueError("its means are not those of its columns")
+        except (TypeError, ValueError, AttributeError, KeyError) as error:
             raise StorageError(f"{origin} does not describe attributes ({error}). Train the model again") from error
-        return cls(columns)
+        return encoder
 
 
 def default_columns(width: int) -> tuple[Column, ...]:
@@ -294,26 +314,26 @@ def _checked(entry: dict[str, Any]) -> ColumnEncoding:
 
 @njit(nogil=True, cache=True)
 def _encode(
-    rows: Any, out: Any, source: Any, is_category: Any, first: Any, last: Any, place: Any, missing: Any, knots: Any,
-    scores: Any, codes: Any,
+    rows: Any, out: Any, start: Any, scale: Any, source: Any, is_category: Any, first: Any, last: Any, place: Any,
+    missing: Any, knots: Any, scores: Any, codes: Any,
 ) -> None:  # fmt: skip
-    out[:] = 0
     for i in range(len(rows)):
+        out[i] = start
         for k in range(len(source)):
             value = rows[i, source[k]]
             if np.isnan(value):
                 if missing[k] >= 0:
-                    out[i, missing[k]] = 1
+                    out[i, missing[k]] += scale
             elif is_category[k]:
                 column = codes[first[k] + np.int64(value)]
                 if column >= 0:
-                    out[i, column] = 1
+                    out[i, column] += scale
             else:
                 low, high = first[k], last[k] - 1
                 if value <= knots[low]:
-                    out[i, place[k]] = scores[low]
+                    score = scores[low]
                 elif value >= knots[high]:
-                    out[i, place[k]] = scores[high]
+                    score = scores[high]
                 else:
                     while high - low > 1:
                         middle = (low + high) // 2
@@ -322,4 +342,5 @@ def _encode(
                         else:
                             high = middle
                     part = (value - knots[low]) / (knots[high] - knots[low])
-                    out[i, place[k]] = scores[low] + part * (scores[high] - scores[low])
+                    score = scores[low] + part * (scores[high] - scores[low])
+                out[i, place[k]] += scale * score

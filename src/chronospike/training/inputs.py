@@ -87,7 +87,7 @@ class TreeInputs:
             self.notes = self._binding.notes
         counted = None if over_all else graph.first_steps
         self._statistics = [block_statistics(made, counted) for made in self._made]
-        own_width = 0 if self._binding is None else self._binding.width
+        own_width = 0 if self._binding is None else len(self._binding.start)
         self.width = own_width + sum(made.shape[-1] for made in self._made)
         self.static = not self._made and self._own is not None and self._own.ndim == 2
 

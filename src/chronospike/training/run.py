@@ -102,11 +102,11 @@ class RunFolder:
         from chronospike.data.attributes import AttributeEncoder
 
         path = self.path / ATTRIBUTES
-        return AttributeEncoder.from_json(read_json(path).get("columns"), str(path)) if path.is_file() else None
+        return AttributeEncoder.from_json(read_json(path), str(path)) if path.is_file() else None
 
     def save_encoder(self, encoder: AttributeEncoder | None) -> None:
         if encoder is not None:
-            write_json(self.path / ATTRIBUTES, {"columns": encoder.to_json()})
+            write_json(self.path / ATTRIBUTES, encoder.to_json())
 
     def begin(
         self,
