@@ -325,3 +325,15 @@ def test_list_names_every_dataset(capsys: pytest.CaptureFixture[str]) -> None:
     names = ["pubmed", "dblp", "tmall", "patent", "patent12k", "synthetic"]
     assert [spec["name"] for spec in json.loads(worked(capsys, "data", "list", "--json"))] == names
     assert all(f"  {name} " in worked(capsys, "data", "list") for name in names)
+
+
+def test_attributes_are_named_and_nodes_without_a_row_counted(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "edges.csv").write_text("source,target,time\na,b,1\nb,c,2\n")
+    (tmp_path / "x.csv").write_text("node,age,colour\na,3,red\nb,,blue\n")
+    said = worked(
+        capsys, "data", "import", tmp_path / "edges.csv", "--features", tmp_path / "x.csv", "-o", tmp_path / "g"
+    )
+    assert "age, colour (2 values); 1 nodes without a row" in said
+    assert "age, colour (2 values); 1 nodes without a row" in worked(capsys, "data", "info", tmp_path / "g")

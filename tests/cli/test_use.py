@@ -187,7 +187,7 @@ def test_as_of_a_step_nothing_later_matters(capsys: pytest.CaptureFixture[str], 
     assert (tmp_path / "here now.npy").read_bytes() != (tmp_path / "there now.npy").read_bytes()
 
 
-@pytest.mark.parametrize("as_of", ["soon", "1990-01-01", "-1", "nan", "17"])
+@pytest.mark.parametrize("as_of", ["soon", "1990-01-01", "-1", "nan", "17", "", "NaT", "now", "today"])
 def test_a_time_that_makes_no_sense_is_one_line(
     capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path, as_of: str
 ) -> None:

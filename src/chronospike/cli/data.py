@@ -247,7 +247,21 @@ def _described(graph: DynamicGraph, summary: dict[str, Any]) -> list[tuple[str, 
         rows.append(("labels", "none"))
     shape = summary["features"]
     rows.append(("features", f"{shape['shape']} {shape['dtype']}" if shape else "none"))
+    if graph.features is not None:
+        rows.append(("attributes", _attributes(graph, summary)))
     if summary.get("feature_sets"):
         rows.append(("feature sets", ", ".join(summary["feature_sets"])))
     rows.append(("in memory", human_bytes(summary["graph_bytes"]) + " for both views of the graph"))
     return rows
+
+
+def _attributes(graph: DynamicGraph, summary: dict[str, Any]) -> str:
+    """The columns by name, and what is missing in them."""
+    named = [
+        f"{column.name} ({len(column.values):,} values)" if column.kind == "category" else column.name
+        for column in graph.columns[:8]
+    ]
+    shown = ", ".join(named) + (f", … ({len(graph.columns)})" if len(graph.columns) > 8 else "")
+    provenance = summary.get("provenance")
+    absent = provenance.get("nodes_without_features", 0) if isinstance(provenance, dict) else 0
+    return f"{shown}; {absent:,} nodes without a row" if absent else shown
