@@ -386,6 +386,10 @@ def test_walks_over_other_edges_are_refused_unless_forced(capsys: pytest.Capture
         said = refused_after_notes(capsys, *arguments, *where)
         assert "reads DeepWalk features, and those of another graph point in directions of their own" in said
         worked(capsys, *arguments, *where, "--force")
+        worked(capsys, *arguments, *where, "--carry-features")
+    (made,) = (tmp_path / "other" / "features").glob("mine-from-*")
+    facts = json.loads((run / "run.json").read_text())
+    assert json.loads((made / "meta.json").read_text())["recipe"]["start"] == facts["edges"]
 
 
 @pytest.fixture

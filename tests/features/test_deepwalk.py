@@ -7,11 +7,12 @@ import pytest
 
 from chronospike.data.build import build_graph
 from chronospike.data.events import Events, Steps
-from chronospike.data.feature_store import open_features
+from chronospike.data.feature_store import list_features, open_features
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
+from chronospike.data.ingest import import_graph
 from chronospike.errors import InputError
-from chronospike.features.deepwalk import DeepWalk, deepwalk_step, write_deepwalk
+from chronospike.features.deepwalk import DeepWalk, Start, deepwalk_step, write_deepwalk
 from chronospike.features.skipgram import initial_tables
 from tests.six_nodes import six_nodes
 
@@ -143,3 +144,49 @@ def test_read_only_arrays_give_the_same_bits() -> None:
     for array in (opened.history.indptr, opened.history.step_offsets, opened.history.neighbours):
         array.flags.writeable = False
     assert (deepwalk_step(graph, 3, SMALL)[0] == deepwalk_step(opened, 3, SMALL)[0]).all()
+
+
+def grown() -> tuple[DynamicGraph, DynamicGraph]:
+    """A graph, and the same with a new node whose id comes first and an edge more, a step later."""
+    pairs = [(a, b) for a in range(1, 13) for b in range(1, a)]
+    edges = [(a, b, 0) for a, b in pairs]
+    later = [*edges, (0, 3, 1), (1, 14, 1), (14, 3, 1)]
+    graphs = []
+    for rows in (edges, later):
+        source, target, time = (np.array(column) for column in zip(*rows, strict=True))
+        graphs.append(import_graph((source, target, time)))
+    return graphs[0], graphs[1]
+
+
+def test_features_of_another_graph_are_found_by_id_and_those_of_new_nodes_are_not_there() -> None:
+    old, new = grown()
+    features = np.arange(len(old.ids) * 8, dtype=np.float32).reshape(1, -1, 8)
+    known, rows = Start(old, features, "k").rows(new, 1)
+    assert [new.ids[int(v)] for v in np.flatnonzero(known)] == list(old.ids)
+    np.testing.assert_array_equal(rows, features[0])
+
+
+def test_a_start_keeps_the_directions_of_the_features_it_begins_with() -> None:
+    """Cosine of a node's own vectors before and after: with a start near one, without as good as random."""
+    old, new = grown()
+    options = DeepWalk(**{**vars(SMALL), "dimension": 32, "walks": 20})
+    before = deepwalk_step(old, 0, options)[0]
+    start = Start(old, before[None], "k")
+    places = new.ids.lookup(old.ids.values)
+
+    def kept(seed: int, start: Start | None) -> float:
+        after = deepwalk_step(new, 1, DeepWalk(**{**vars(options), "seed": seed}), start=start)[0][places]
+        norms = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
+        return float(((before * after).sum(axis=1) / norms).mean())
+
+    assert kept(1, start) > 0.9
+    assert abs(kept(1, None)) < 0.5
+
+
+def test_the_record_tells_where_features_began(tmp_path: Path) -> None:
+    old, new = grown()
+    start = Start(old, np.zeros((1, len(old.ids), 8), dtype=np.float32), "abc")
+    write_deepwalk(tmp_path, "f", new, SMALL, "key", start=start)
+    assert list_features(tmp_path)[0].recipe["start"] == "abc"
+    with pytest.raises(InputError, match="is there with start 'abc', and None is asked for"):
+        write_deepwalk(tmp_path, "f", new, SMALL, "key")

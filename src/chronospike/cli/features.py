@@ -13,7 +13,7 @@ from chronospike.errors import InputError
 
 if TYPE_CHECKING:
     from chronospike.data.feature_store import FeatureSet
-    from chronospike.features.deepwalk import DeepWalk
+    from chronospike.features.deepwalk import DeepWalk, Start
     from chronospike.features.fastrp import FastRP
 
 app = typer.Typer(help="Make node features for every step.", no_args_is_help=True, rich_markup_mode=None)
@@ -129,8 +129,9 @@ def make_features(
     precision: Literal["single", "half"],
     device: str,
     overwrite: bool = False,
+    start: Start | None = None,
 ) -> FeatureSet:
-    """Make and store a feature set, with a bar over the tokens or the steps."""
+    """Make and store a feature set, with a bar over the tokens or the steps; DeepWalk may begin with a `start`."""
     import numpy as np
 
     from chronospike.data.feature_store import list_features
@@ -157,7 +158,7 @@ def make_features(
             def on_tokens(step: int, done: int, total: int) -> None:
                 show(f"step {step + 1}/{graph.num_steps}", int(before[step]) + done, int(before[-1]))
 
-            write_deepwalk(folder, name, graph, options, key, dtype, place, None, on_tokens, overwrite, tell)
+            write_deepwalk(folder, name, graph, options, key, dtype, place, None, on_tokens, overwrite, tell, start)
     else:
         with resumable(advice), progress("steps") as show:
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from chronospike.data.graph import DynamicGraph
+    from chronospike.features.deepwalk import DeepWalk, Start
     from chronospike.training.refit import Fitted
 
 Run = Annotated[Path, typer.Argument(help="A run folder.")]
@@ -28,6 +29,9 @@ Format = Annotated[
 ]
 AsOf = Annotated[str | None, typer.Option(help="A step or a time: see only what was there by then.")]
 Smooth = Annotated[bool, typer.Option("--smooth", help="Also spread the training labels over the edges.")]
+Carry = Annotated[
+    bool, typer.Option("--carry-features", help="Make DeepWalk features of the other graph from the run's own.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Go ahead though the features mean something else there.")]
 
 
@@ -38,6 +42,7 @@ def evaluate(
         Path | None, typer.Option("-o", "--output", help="A folder for the scores, predictions and report.")
     ] = None,
     smooth: Smooth = False,
+    carry: Carry = False,
     force: Force = False,
     device: Device = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier evaluation.")] = False,
@@ -56,7 +61,7 @@ def evaluate(
     if output is not None:
         check_target(output, overwrite=overwrite, marker=METRICS)
     with claim(run, make=False, tell=tell) if output is None and graph is None else nullcontext():
-        opened = _open(run, graph, device, force=force, quiet=as_json)
+        opened = _open(run, graph, device, carry=carry, force=force, quiet=as_json)
         metrics = _scored(opened, run, output, smooth, overwrite, as_json)
     if as_json:
         print_json(metrics)
@@ -113,6 +118,7 @@ def predict(
     as_of: AsOf = None,
     graph: Graph = None,
     smooth: Smooth = False,
+    carry: Carry = False,
     force: Force = False,
     device: Device = "auto",
 ) -> None:
@@ -127,7 +133,7 @@ def predict(
 
     output = output_place(context, output)
     kind = output_format(output, format, TABLES)
-    opened = _open(run, graph, device, as_of, force)
+    opened = _open(run, graph, device, as_of, carry, force)
     fitted, graph_ = opened.fitted, opened.fitted.problem.graph
     chosen = _nodes(graph_, nodes)
     if smooth:
@@ -151,6 +157,7 @@ def embed(
     nodes: Nodes = None,
     as_of: AsOf = None,
     graph: Graph = None,
+    carry: Carry = False,
     force: Force = False,
     device: Device = "auto",
 ) -> None:
@@ -164,7 +171,7 @@ def embed(
 
     output = output_place(context, output)
     kind = output_format(output, format, ARRAYS)
-    opened = _open(run, graph, device, as_of, force)
+    opened = _open(run, graph, device, as_of, carry, force)
     fitted = opened.fitted
     chosen = _nodes(fitted.problem.graph, nodes)
     vectors = _infer(fitted, chosen)[1]
@@ -210,7 +217,13 @@ class Opened:
 
 
 def _open(
-    run: Path, graph: Path | None, device: str, as_of: str | None = None, force: bool = False, quiet: bool = False
+    run: Path,
+    graph: Path | None,
+    device: str,
+    as_of: str | None = None,
+    carry: bool = False,
+    force: bool = False,
+    quiet: bool = False,
 ) -> Opened:
     from chronospike.cli.train import prepare_features
     from chronospike.data.storage import data_key, graph_key, open_graph
@@ -232,9 +245,12 @@ def _open(
 
     if is_other:
         note(f"{where} is not the graph that {run} was trained on; the labels and the split are those of the run")
-    if not force:
+    parts = facts["features"].split("+")
+    if carry and facts.get("edges") != graph_key(where):
+        parts = _carried(where, Path(facts["folder"]), parts, facts.get("edges"), str(place), quiet)
+    elif not force:
         check_transfer(facts["feature_methods"], facts.get("edges"), graph_key(where))
-    features = prepare_features(where, settings, str(place), quiet, facts["features"].split("+"))
+    features = prepare_features(where, settings, str(place), quiet, parts)
     data = open_graph(where, features=features)
     fitted = load_run(data, folder, place)
     for text in fitted.problem.inputs.notes:
@@ -250,6 +266,19 @@ def _open(
     if depends_on_future(data):
         note("later events decide where these steps end. Import with --every for steps that do not depend on them")
     return Opened(fitted.until(step), where.name, is_other, data.seen_by(step))
+
+
+def _carried(where: Path, source: Path, parts: list[str], edges: str | None, device: str, quiet: bool) -> list[str]:
+    """The features of another graph, made now beginning with the run's own if they are not there yet."""
+    from chronospike.cli.features import make_features
+    from chronospike.features.recipes import carry_on
+
+    def make(folder: Path, name: str, options: DeepWalk, start: Start) -> None:
+        if not quiet:
+            say(f"making features {name}")
+        make_features(folder, name, options, "single", device, start=start)
+
+    return carry_on(where, source, parts, edges, make)
 
 
 def _nodes(graph: DynamicGraph, file: Path | None) -> NDArray[np.int64]:

@@ -29,6 +29,28 @@ OnTokens = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
+class Start:
+    """Features of another graph to begin with, so that what is learned keeps pointing in their directions.
+
+    Attributes:
+        graph: whose they are.
+        features: `[T, N, d]` of that graph; later steps than its last begin with the last.
+        key: names that graph, for the record.
+    """
+
+    graph: DynamicGraph
+    features: NDArray[Any]
+    key: str
+
+    def rows(self, graph: DynamicGraph, step: int) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+        """`[N]` which nodes of `graph` had an edge there by `step`, and the features of these, `[K, d]`."""
+        last = min(step, self.graph.num_steps - 1)
+        places = self.graph.ids.lookup(graph.ids.values)
+        known = (places >= 0) & self.graph.seen_by(last)[places]
+        return known, np.asarray(self.features[last][places[known]], dtype=np.float32)
+
+
+@dataclass(frozen=True)
 class DeepWalk:
     """Options; the defaults are the benchmark's recipe (10 walks of 80, window 10, one negative, one epoch).
 
@@ -111,6 +133,7 @@ def deepwalk_step(
     previous: Tables | None = None,
     device: str = "cpu",
     on_tokens: OnTokens | None = None,
+    start: Start | None = None,
 ) -> Tables:
     """Embed the cumulative snapshot of one step.
 
@@ -118,12 +141,13 @@ def deepwalk_step(
         previous: the tables of the step before; used, and left as they are, with `options.warm_start`.
         device: "cpu" or a CUDA device such as "cuda".
         on_tokens: called with (tokens done, tokens in all) after every million or so.
+        start: features of another graph that its nodes begin with.
 
     Returns:
         The input table, which is the features, and the output table: `[N, d]` each.
     """
     snapshot = cumulative_snapshot(graph, step)
-    tables = _starting_tables(graph, step, options, previous)
+    tables = _starting_tables(graph, step, options, previous, start)
     per_pass = int((snapshot.degrees > 0).sum())
     if per_pass:
         trainer = _trainer(device, snapshot, tables, options)
@@ -162,9 +186,14 @@ def _trainer(device: str, snapshot: Snapshot, tables: Tables, options: DeepWalk)
     return GpuTrainer(snapshot, tables, options.length, device)
 
 
-def _starting_tables(graph: DynamicGraph, step: int, options: DeepWalk, previous: Tables | None) -> Tables:
+def _starting_tables(
+    graph: DynamicGraph, step: int, options: DeepWalk, previous: Tables | None, start: Start | None
+) -> Tables:
     """word2vec's, or with a warm start the previous ones, in which nodes not seen until now still have their noise."""
     fresh = initial_tables(graph.node_keys, options.dimension, options.seed, options.threads)
+    if start is not None:
+        known, rows = start.rows(graph, step)
+        fresh[0][known] = rows
     if not options.warm_start or previous is None or step == 0:
         return fresh
     wanted = (graph.num_nodes, options.dimension)
@@ -184,16 +213,17 @@ class DeepWalkSteps:
         options: DeepWalk,
         device: str = "cpu",
         on_tokens: Callable[[int, int, int], None] | None = None,
+        start: Start | None = None,
     ) -> None:
         """`on_tokens` is called with (step, tokens done, tokens of the step)."""
-        self.graph, self.options, self.device, self.on_tokens = graph, options, device, on_tokens
+        self.graph, self.options, self.device, self.on_tokens, self.start = graph, options, device, on_tokens, start
         self.previous: Tables | None = None
 
     def make_step(self, step: int) -> Table:
         """`[N, d]` features of `step`; with a warm start call it in order."""
         listen = self.on_tokens
         report = None if listen is None else lambda done, total: listen(step, done, total)
-        tables = deepwalk_step(self.graph, step, self.options, self.previous, self.device, report)
+        tables = deepwalk_step(self.graph, step, self.options, self.previous, self.device, report, self.start)
         self.previous = tables if self.options.warm_start else None
         return tables[0]
 
@@ -217,10 +247,12 @@ def write_deepwalk(
     on_tokens: Callable[[int, int, int], None] | None = None,
     overwrite: bool = False,
     tell: Tell | None = None,
+    start: Start | None = None,
 ) -> Path:
     """Make the features of all steps and store them under `folder`; goes on where an earlier call was stopped."""
-    steps = DeepWalkSteps(graph, options, device, on_tokens)
+    steps = DeepWalkSteps(graph, options, device, on_tokens, start)
     shape = (graph.num_steps, graph.num_nodes, options.dimension)
+    recipe = {**options.recipe(), **({} if start is None else {"start": start.key})}
     return write_features(
-        folder, name, options.recipe(), graph_key, shape, dtype, steps.make_step, on_step, overwrite, steps, tell
+        folder, name, recipe, graph_key, shape, dtype, steps.make_step, on_step, overwrite, steps, tell
     )

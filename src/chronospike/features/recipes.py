@@ -7,6 +7,7 @@ that tells its options.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chronospike.config import Settings
-from chronospike.data.feature_store import list_features
+from chronospike.data.feature_store import list_features, open_features
 from chronospike.data.graph import DynamicGraph
-from chronospike.data.storage import feature_sets, read_meta
+from chronospike.data.storage import feature_sets, graph_key, open_graph, read_meta
 from chronospike.errors import InputError
-from chronospike.features.deepwalk import DeepWalk, DeepWalkSteps
+from chronospike.features.deepwalk import DeepWalk, DeepWalkSteps, Start
 from chronospike.features.fastrp import FastRP, fastrp_step, sparse_projection
 
 METHODS = ("deepwalk", "fastrp")
 Maker = Callable[[Path, str, DeepWalk | FastRP], None]
+StartedMaker = Callable[[Path, str, DeepWalk, Start], None]
 
 
 def recipe(settings: Settings, method: str | None = None) -> tuple[str, DeepWalk | FastRP]:
@@ -88,9 +90,36 @@ def check_transfer(methods: list[str], edges: str | None, other_edges: str) -> N
     if "deepwalk" in methods and edges not in (None, other_edges):
         raise InputError(
             "the model reads DeepWalk features, and those of another graph point in directions of their own, which it "
-            "has not learned: its answers would be noise. Train with features that carry over (the nodes' own "
-            "attributes, or FastRP where most nodes are the same), or train on this graph"
+            "has not learned: its answers would be noise. Where most nodes are the same, begin with the run's own "
+            "features (--carry-features) or train with FastRP; else train with the nodes' own attributes, or on this "
+            "graph"
         )
+
+
+def carry_on(folder: Path, source: Path, parts: list[str], edges: str | None, make: StartedMaker) -> list[str]:
+    """What to read of the graph in `folder` instead of `parts`, which a model has learned on the graph in `source`.
+
+    DeepWalk sets are made beginning with those of `source`, under names that tell so; the others stay.
+    """
+    if edges is None or not (source / "meta.json").is_file() or graph_key(source) != edges:
+        raise InputError(
+            f"{source} is gone, or not the graph of the training any more: its features cannot be carried on"
+        )
+    methods = {found.name: found.recipe for found in list_features(source) if found.complete}
+    result = []
+    for part in parts:
+        recipe_of = methods.get(part, {})
+        if recipe_of.get("method") != "deepwalk":
+            result.append(part)
+            continue
+        result.append(f"{part}-from-{edges[:8]}")
+        if result[-1] not in feature_sets(folder):
+            options = DeepWalk(
+                **{field.name: recipe_of[field.name] for field in fields(DeepWalk) if field.name in recipe_of}
+            )
+            start = Start(open_graph(source, features="none"), open_features(source, part, edges), edges)
+            make(folder, result[-1], options, start)
+    return result
 
 
 def with_features_for(graph: DynamicGraph, settings: Settings, device: str = "cpu") -> DynamicGraph:
