@@ -4,6 +4,8 @@ import errno
 import fcntl
 import os
 import re
+import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +169,12 @@ def test_a_file_system_without_locks_gets_one_warning(
 def test_a_lock_file_says_whose_it_is(tmp_path: Path, text: str, holder: str) -> None:
     (tmp_path / "lock").write_text(text)
     assert locks._holder(tmp_path / "lock") == holder
+
+
+def test_a_lock_that_was_taken_a_moment_ago_is_read_again_until_it_is_signed(tmp_path: Path) -> None:
+    file = tmp_path / "lock"
+    file.write_text("")
+    signing = threading.Timer(0.2, lambda: file.write_text(f"12 {socket.gethostname()} 2026-01-31 12:00:00\n"))
+    signing.start()
+    assert locks._holder(file) == "process 12 (since 2026-01-31 12:00:00)"
+    signing.join()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -26,8 +27,9 @@ _POLL_SECONDS = 0.1
 # What flock answers on a file system that has none, such as some NFS mounts.
 _NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}
 _READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
-# Of a folder that a process which gives up removes while another makes its lock in it.
+# Of a folder that a process which gives up removes while another makes its lock in it, and of reading who holds a lock.
 _TRIES = 20
+_SIGN_SECONDS = 0.05
 
 
 @contextmanager
@@ -128,10 +130,15 @@ def _sign(descriptor: int) -> None:
 
 def _holder(file: Path) -> str:
     """The process that a lock file names, such as `process 1234 (since 2026-01-31 12:00:00)`."""
-    try:
-        process, host, since = file.read_text(encoding="utf-8").strip().split(" ", 2)
-        int(process)
-    except (OSError, ValueError):
+    for _ in range(_TRIES):
+        try:
+            process, host, since = file.read_text(encoding="utf-8").strip().split(" ", 2)
+            int(process)
+            break
+        except (OSError, ValueError):
+            # It was taken a moment ago, and is about to be signed.
+            time.sleep(_SIGN_SECONDS)
+    else:
         return "another process"
     elsewhere = "" if host == socket.gethostname() else f" on {host}"
     return f"process {process}{elsewhere} (since {since})"

@@ -372,8 +372,8 @@ def refused_after_notes(capsys: pytest.CaptureFixture[str], *arguments: str | Pa
 def test_walks_over_other_edges_are_refused_unless_forced(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     graph = dated_graph()
     graphs = {"g": graph, "bare": replace(graph, labels=None, class_names=()), "other": with_other_future(graph, 2)}
-    for name, made in graphs.items():
-        save_graph(replace(made, features=None), tmp_path / name)
+    for name, each in graphs.items():
+        save_graph(replace(each, features=None), tmp_path / name)
     worked(capsys, "features", "deepwalk", tmp_path / "g", "--dimension", "8", "--walks", "2", "--name", "mine")
     run = train(capsys, tmp_path / "g", tmp_path / "run", epochs=1, features="mine")
     walks = ("--dimension", "8", "--walks", "2", "--name", "mine")
