@@ -19,9 +19,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
 
 from chronospike.errors import InputError, StorageError, nearest
 from chronospike.threads import run_chunks
@@ -91,6 +89,9 @@ class Binding:
 
     def encode(self, rows: NDArray[Any], out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """`[K, width]` inputs for the attributes `rows [K, c]`."""
+        # Numba takes a while to load, and most of what imports this module never gets here.
+        from chronospike.data.attribute_kernel import encode_rows
+
         if out is None:
             out = np.empty((len(rows), len(self.start)), dtype=np.float32)
         target, size = out, max(1, _CHUNK_VALUES // max(1, rows.shape[1]))
@@ -99,7 +100,7 @@ class Binding:
             for low in range(start, stop, size):
                 high = min(low + size, stop)
                 part = np.ascontiguousarray(rows[low:high], dtype=np.float32)
-                _encode(part, target[low:high], self.start, self.scale, *self.plan)
+                encode_rows(part, target[low:high], self.start, self.scale, *self.plan)
 
         run_chunks(work, len(rows))
         return out
@@ -256,6 +257,8 @@ def _thinned(values: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _fit_number(known: NDArray[np.float64]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    from scipy.special import ndtr, ndtri
+
     if not len(known):
         return (0.0,), (0.0,)
     ordered = np.sort(known)
@@ -310,37 +313,3 @@ def _checked(entry: dict[str, Any]) -> ColumnEncoding:
     if bad or not np.isfinite([*knots, *column.scores]).all() or np.any(np.diff(knots) <= 0):
         raise ValueError(f"the values of column {column.name!r} do not ascend")
     return column
-
-
-@njit(nogil=True, cache=True)
-def _encode(
-    rows: Any, out: Any, start: Any, scale: Any, source: Any, is_category: Any, first: Any, last: Any, place: Any,
-    missing: Any, knots: Any, scores: Any, codes: Any,
-) -> None:  # fmt: skip
-    for i in range(len(rows)):
-        out[i] = start
-        for k in range(len(source)):
-            value = rows[i, source[k]]
-            if np.isnan(value):
-                if missing[k] >= 0:
-                    out[i, missing[k]] += scale
-            elif is_category[k]:
-                column = codes[first[k] + np.int64(value)]
-                if column >= 0:
-                    out[i, column] += scale
-            else:
-                low, high = first[k], last[k] - 1
-                if value <= knots[low]:
-                    score = scores[low]
-                elif value >= knots[high]:
-                    score = scores[high]
-                else:
-                    while high - low > 1:
-                        middle = (low + high) // 2
-                        if knots[middle] <= value:
-                            low = middle
-                        else:
-                            high = middle
-                    part = (value - knots[low]) / (knots[high] - knots[low])
-                    score = scores[low] + part * (scores[high] - scores[low])
-                out[i, place[k]] += scale * score
