@@ -30,7 +30,7 @@ def encode_plainly(
                 parts.append(np.array(others, dtype=float))
         if encoding.has_missing:
             parts.append(absent.astype(float))
-    return (np.stack(parts, axis=1) - np.array(encoder.means)) * encoder.scale
+    return np.asarray((np.stack(parts, axis=1) - np.array(encoder.means)) * encoder.scale, dtype=np.float64)
 
 
 @pytest.mark.parametrize("seed", range(8))
