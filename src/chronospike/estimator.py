@@ -256,6 +256,7 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 raise InputError("give nodes by index or by your own ids, not both")
             chosen = _by_id(graph, ids)
         chosen = check_nodes(graph, chosen)
+        last = None if as_of is None else step_as_of(graph, as_of)
         kept, problem = getattr(self, "_problem_of_graph", (None, None))
         if problem is None or kept is not graph:
             problem = self._new_problem(graph)
@@ -265,7 +266,7 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             # After a refit the model knows all labels of the fit.
             final, first = problem.with_all_labels(), (self.first_model_, problem)
         fitted = Fitted(self.model_, final, problem.split, first)
-        return fitted if as_of is None else fitted.until(step_as_of(graph, as_of)), chosen
+        return fitted if last is None else fitted.until(last), chosen
 
     def _new_problem(self, graph: DynamicGraph) -> Problem:
         settings, a = self.settings_, self.model_.architecture

@@ -217,7 +217,9 @@ def test_nodes_not_seen_by_a_date_are_marked(capsys: pytest.CaptureFixture[str],
         verb = "predict" if name == "out.csv" else "embed"
         options = ("--graph", tmp_path / "g", "--as-of", "0", "-o", tmp_path / name)
         assert f"{count} of them without an edge by then" in worked(capsys, verb, place / "run", *options)
-    marks = [row["seen"] == "true" for row in read_csv(tmp_path / "out.csv")]
+    rows_read = read_csv(tmp_path / "out.csv")
+    assert [row["split"] for row in rows_read] == [row["split"] for row in read_csv(place / "run" / "predictions.csv")]
+    marks = [row["seen"] == "true" for row in rows_read]
     assert marks == graph.seen_by(0).tolist() == pq.read_table(tmp_path / "z.parquet")["seen"].to_pylist()
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from chronospike.data.graph import DynamicGraph
+    from chronospike.data.splits import Split
     from chronospike.features.deepwalk import DeepWalk, Start
     from chronospike.training.refit import Fitted
 
@@ -143,7 +144,7 @@ def predict(
         say(f"smoothed with the training labels: {strengths}")
     else:
         probabilities = _infer(fitted, chosen)[0]
-    write_predictions(output, graph_, chosen, probabilities, fitted.split, kind, opened.seen)
+    write_predictions(output, graph_, chosen, probabilities, opened.split, kind, opened.seen)
     say(f"wrote {output}: {len(chosen):,} nodes{opened.unseen_note(chosen)}, seed {fitted.problem.settings.seed}")
 
 
@@ -202,11 +203,13 @@ class Opened:
     """A run ready for use on a graph.
 
     Attributes:
+        split: of the run's labels, whatever the date.
         is_other: whether the graph is not, or no longer, the one the run was trained on.
         seen: `[N]` which nodes had an edge by the date that was asked for; None without a date.
     """
 
     fitted: Fitted
+    split: Split
     name: str
     is_other: bool
     seen: NDArray[np.bool_] | None = None
@@ -226,7 +229,9 @@ def _open(
     quiet: bool = False,
 ) -> Opened:
     from chronospike.cli.train import prepare_features
+    from chronospike.data.as_of import depends_on_future, step_as_of
     from chronospike.data.storage import data_key, graph_key, open_graph
+    from chronospike.data.time_text import format_time
     from chronospike.features.recipes import check_transfer
     from chronospike.training.device import choose_device, keep_freed_memory
     from chronospike.training.execute import load_run
@@ -237,6 +242,8 @@ def _open(
     place = choose_device(device)
     keep_freed_memory()
     where = graph or Path(facts["folder"])
+    # A date that makes no sense is said before features are made.
+    step = None if as_of is None else step_as_of(open_graph(where, features="none", verify=False), as_of)
     is_other = facts.get("data") != data_key(where)
 
     def note(text: str) -> None:
@@ -255,17 +262,13 @@ def _open(
     fitted = load_run(data, folder, place)
     for text in fitted.problem.inputs.notes:
         note(text)
-    if as_of is None:
-        return Opened(fitted, where.name, is_other)
-    from chronospike.data.as_of import depends_on_future, step_as_of
-    from chronospike.data.time_text import format_time
-
-    step = step_as_of(data, as_of)
+    if step is None:
+        return Opened(fitted, fitted.split, where.name, is_other)
     if not quiet:
         say(f"as of step {step}, which ended {format_time(data.step_end[step])}")
     if depends_on_future(data):
         note("later events decide where these steps end. Import with --every for steps that do not depend on them")
-    return Opened(fitted.until(step), where.name, is_other, data.seen_by(step))
+    return Opened(fitted.until(step), fitted.split, where.name, is_other, data.seen_by(step))
 
 
 def _carried(where: Path, source: Path, parts: list[str], edges: str | None, device: str, quiet: bool) -> list[str]:
