@@ -202,7 +202,7 @@ def host(device: torch.device) -> dict[str, Any]:
     """The same training with the features on either side of the bus: same losses, other times."""
     graph = like("dblp")
     values = np.random.default_rng(0).standard_normal((graph.num_steps, graph.num_nodes, 128), dtype=np.float32)
-    graph = graph.with_features(values)
+    graph = graph.with_made_features(values)
     result: dict[str, Any] = {}
     share = inputs._GPU_SHARE
     for where, room in (("device", share), ("host", 1e-3)):

@@ -49,7 +49,7 @@ def test_as_of_a_step_no_later_edge_or_feature_matters(
     graphs = problem.graph, with_other_future(problem.graph, last)
     encoder = problem.inputs.encoder
     found, other = (
-        infer(model, make_problem(g, settings, CPU, problem.split, last, encoder=encoder), nodes) for g in graphs
+        infer(model, make_problem(g, settings, CPU, problem.split, encoder=encoder).until(last), nodes) for g in graphs
     )
     assert torch.equal(found[0], other[0])
     assert torch.equal(found[1], other[1])

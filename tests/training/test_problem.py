@@ -42,8 +42,8 @@ def test_the_network_sees_all_steps_the_static_one_the_last_and_as_of_those_befo
     graph = small_graph()
     assert make_problem(graph, small_settings(), CPU).steps == (0, 1, 2, 3, 4)
     assert make_problem(graph, small_settings(static=True), CPU).steps == (4,)
-    assert make_problem(graph, small_settings(), CPU, last_step=2).steps == (0, 1, 2)
-    assert make_problem(graph, small_settings(static=True), CPU, last_step=2).steps == (2,)
+    assert make_problem(graph, small_settings(), CPU).until(2).steps == (0, 1, 2)
+    assert make_problem(graph, small_settings(static=True), CPU).until(2).steps == (2,)
 
 
 def test_hops_hold_features_and_then_labels() -> None:

@@ -137,21 +137,18 @@ def make_problem(
     settings: Settings,
     device: torch.device,
     split: Split | None = None,
-    last_step: int | None = None,
     table: Tensor | None = None,
     encoder: AttributeEncoder | None = None,
 ) -> Problem:
     """Put a problem together.
 
     Args:
-        last_step: leave out what came after it.
         table: stands for the graph's features.
         encoder: of the nodes' own attributes, from an earlier fit.
     """
     graph.require(steps=1, classes=2, features=table is None)
     s = settings
     split = split or split_for(graph, s)
-    end = graph.num_steps - 1 if last_step is None else last_step
     sampler = HybridSampler(graph, s.fanouts, s.p, s.history, s.mix, s.replace, s.seed, device)
     half = takes_half(s, device)
     return Problem(
@@ -164,7 +161,7 @@ def make_problem(
         ),
         labels=_label_inputs(graph, split, s, device),
         device=device,
-        steps=_steps(s, end),
+        steps=_steps(s, graph.num_steps - 1),
         half=half,
     )
 
