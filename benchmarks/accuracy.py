@@ -28,9 +28,9 @@ from chronospike.data.datasets import load_dataset
 from chronospike.data.storage import open_graph, save_graph
 from chronospike.features.recipes import ensure_features
 from chronospike.training.device import choose_device, keep_freed_memory
-from chronospike.training.execute import execute
 from chronospike.training.problem import split_for
-from chronospike.training.run import METRICS, RunFolder
+from chronospike.training.run_folder import METRICS, RunFolder
+from chronospike.training.runs import execute
 
 
 @dataclass(frozen=True)

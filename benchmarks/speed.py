@@ -35,10 +35,10 @@ from chronospike.bench.measure import bench, random_features, time_epochs
 from chronospike.config import Settings, make_settings, read_preset
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.lookalike import Sizes, like, lookalike
-from chronospike.nn.fused import Kernels
+from chronospike.nn.dispatch import Kernels
 from chronospike.nn.lif import AdaptiveLIF, lif_sequence
 from chronospike.nn.model import ChronoSpike, Record
-from chronospike.nn.rows import TreeRows
+from chronospike.nn.tree_features import TreeFeatures
 from chronospike.sampling.batches import batches
 from chronospike.training import inputs
 from chronospike.training.device import choose_device, keep_freed_memory
@@ -96,7 +96,7 @@ class _Pass(NamedTuple):
     gradients: list[torch.Tensor]
 
 
-def _pass(model: ChronoSpike, rows: TreeRows, problem: Problem, kernels: Kernels) -> _Pass:
+def _pass(model: ChronoSpike, rows: TreeFeatures, problem: Problem, kernels: Kernels) -> _Pass:
     """A batch forward and backward."""
     model.kernels, record = kernels, Record()
     model.zero_grad()

@@ -21,7 +21,7 @@ from chronospike.nn import losses
 from chronospike.nn.losses import contrastive_loss
 from chronospike.training.loop import Trainer
 from chronospike.training.problem import Problem, make_problem, new_model, split_for
-from chronospike.training.run import RunFolder
+from chronospike.training.run_folder import RunFolder
 
 CPU = torch.device("cpu")
 SMALL: dict[str, Any] = {

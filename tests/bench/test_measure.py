@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from chronospike.bench import machine, measure
-from chronospike.bench.floor import STAGES
+from chronospike.bench.roofline import STAGES
 from chronospike.training.loop import Trainer
 from chronospike.training.problem import make_problem, new_model
 from tests.small_runs import CPU, small_graph, small_settings

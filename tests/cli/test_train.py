@@ -297,7 +297,7 @@ def interrupt_training(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
         return epoch(self, watcher) if self.stop_after is None else interrupt()
 
     if where == "scoring":
-        monkeypatch.setattr("chronospike.training.execute.evaluate", interrupt)
+        monkeypatch.setattr("chronospike.training.runs.evaluate", interrupt)
     elif where == "report":
         monkeypatch.setattr("chronospike.analysis.report.write_report", interrupt)
     else:

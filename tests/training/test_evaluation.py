@@ -8,7 +8,7 @@ import torch
 
 from chronospike.data.ids import NodeIds
 from chronospike.data.splits import Split
-from chronospike.nn.rows import TreeRows
+from chronospike.nn.tree_features import TreeFeatures
 from chronospike.sampling.tree import NeighbourTree
 from chronospike.training.evaluation import (
     as_dict,
@@ -126,9 +126,9 @@ def test_firing_rates_are_taken_of_half_precision_rows_from_host_memory(monkeypa
     wanted = firing_rates(trainer.model, trainer.problem, test)
     by_reference = inputs.rows
 
-    def from_host(tree: NeighbourTree) -> TreeRows:
+    def from_host(tree: NeighbourTree) -> TreeFeatures:
         rows = by_reference(tree)
-        return TreeRows(rows.dense().half(), rows.sizes)
+        return TreeFeatures(rows.dense().half(), rows.sizes)
 
     monkeypatch.setattr(inputs, "rows", from_host)
     assert np.allclose(firing_rates(trainer.model, trainer.problem, test), wanted, atol=0.01)

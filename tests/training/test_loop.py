@@ -220,12 +220,12 @@ def test_the_running_mean_of_the_weights_after_two_steps_by_hand() -> None:
         trainer._epoch(Watcher())
         seen.append(trainer.model.classifier.weight.detach().clone())
     after_one = seen[0] / 11 + seen[1] * 10 / 11
-    torch.testing.assert_close(trainer.judged.classifier.weight.detach(), after_one / 6 + seen[2] * 5 / 6)
+    torch.testing.assert_close(trainer.ema_model.classifier.weight.detach(), after_one / 6 + seen[2] * 5 / 6)
 
 
 def test_without_averaging_the_model_itself_is_judged() -> None:
     trainer = small_trainer()
-    assert trainer.judged is trainer.model
+    assert trainer.ema_model is trainer.model
 
 
 def test_label_smoothing_reaches_the_loss() -> None:

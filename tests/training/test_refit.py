@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chronospike.data.diffusion import recency_operator
 from chronospike.data.graph import DynamicGraph
+from chronospike.data.label_propagation import recency_operator
 from chronospike.errors import InputError
 from chronospike.estimator import ChronoSpikeClassifier
-from chronospike.training.execute import evaluate, execute, load_run
 from chronospike.training.inference import infer
 from chronospike.training.loop import Trainer, Watcher
 from chronospike.training.problem import new_model
 from chronospike.training.refit import is_refitted, second_trainer
-from chronospike.training.run import RunFolder
+from chronospike.training.run_folder import RunFolder
+from chronospike.training.runs import evaluate, execute, load_run
 from chronospike.training.smoothing import GRID, choose_and_smooth, correct_and_smooth
 from tests.small_runs import CPU, SMALL, begun, same_weights, small_graph, small_problem, small_trainer
 
@@ -43,7 +43,7 @@ def test_the_second_fit_is_one_on_all_labels_for_as_many_epochs_as_were_best(wei
     by_hand = Trainer(new_model(problem.settings, 8, 2), problem)
     for _, _ in zip(range(first.state.best_epoch + 1), by_hand.epochs(), strict=False):
         pass
-    assert same_weights(second.model.state_dict(), by_hand.judged.state_dict())
+    assert same_weights(second.model.state_dict(), by_hand.ema_model.state_dict())
 
 
 def test_validation_scores_are_those_of_the_model_that_has_not_seen_the_labels(

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from chronospike.data.diffusion import recency_operator
+from chronospike.data.label_propagation import recency_operator
 from chronospike.training.smoothing import Strengths, choose_and_smooth, correct_and_smooth
 from tests.path_of_four import path_of_four
 

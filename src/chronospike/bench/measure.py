@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chronospike.bench.floor import STAGES, Work, step_work
 from chronospike.bench.machine import Machine, measure_machine, settle
+from chronospike.bench.roofline import STAGES, Work, step_work
 from chronospike.config import Settings
 from chronospike.data.graph import DynamicGraph
 from chronospike.nn.aggregate import aggregate_tree
-from chronospike.nn.rows import TreeRows
+from chronospike.nn.tree_features import TreeFeatures
 from chronospike.sampling.batches import batches
 from chronospike.training.evaluation import device_name
 from chronospike.training.inference import infer, product_precision
@@ -131,7 +131,7 @@ def time_inference(trainer: Trainer, problem: Problem) -> dict[str, Any]:
 class _Flow:
     """What the stages of a step hand on."""
 
-    x: TreeRows
+    x: TreeFeatures
     spikes: Tensor
     logits: Tensor
     z: Tensor
@@ -190,7 +190,7 @@ def _parts(trainer: Trainer, roots: Any) -> list[tuple[str, Callable[[_Flow], No
 
         def work(flow: _Flow) -> None:
             flow.spikes = model.neurons[layer](flow.spikes, dropout, model.kernels, False)[0]
-            flow.x = TreeRows(flow.spikes, flow.x.sizes[:-1])
+            flow.x = TreeFeatures(flow.spikes, flow.x.sizes[:-1])
 
         return work
 

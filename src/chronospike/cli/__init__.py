@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from chronospike._version import __version__
-from chronospike.cli import bench, data, demo, doctor, features, settings, train, use
+from chronospike.cli import bench, data, demo, doctor, features, inference, settings, train
 from chronospike.cli.common import command_errors, report_error
 from chronospike.cli.options import usage_message
 from chronospike.errors import ChronoSpikeError
@@ -29,10 +29,10 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.add_typer(features.app, name="features")
 app.command("train")(train.train)
-app.command("evaluate")(use.evaluate)
-app.command("predict")(use.predict)
-app.command("embed")(use.embed)
-app.command("report")(use.report)
+app.command("evaluate")(inference.evaluate)
+app.command("predict")(inference.predict)
+app.command("embed")(inference.embed)
+app.command("report")(inference.report)
 app.command("settings")(settings.settings)
 app.command("bench")(bench.bench)
 app.command("demo")(demo.demo)

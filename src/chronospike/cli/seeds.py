@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from chronospike.cli.common import print_table, say
 from chronospike.errors import InputError
 from chronospike.files import check_target, write_json
-from chronospike.training.run import CONFIG, RunFolder
+from chronospike.training.run_folder import CONFIG, RunFolder
 from chronospike.training.seeds import SEEDS, folder_of, seeds_of, summary
 
 if TYPE_CHECKING:

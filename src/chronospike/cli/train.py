@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from chronospike.config import Settings
     from chronospike.data.graph import DynamicGraph
     from chronospike.training.loop import EpochReport, Watcher
-    from chronospike.training.run import RunFolder
+    from chronospike.training.run_folder import RunFolder
     from chronospike.training.tensorboard import TensorBoard
 
 Run = Annotated[Path | None, typer.Option("-o", "--output", help="The run folder; not needed with --dry-run.")]
@@ -124,9 +124,9 @@ def _carry_out(
     from chronospike.data.storage import data_key, graph_key, open_graph
     from chronospike.features.recipes import feature_methods
     from chronospike.training.device import choose_device, keep_freed_memory
-    from chronospike.training.execute import is_finished
     from chronospike.training.memory import require_memory
     from chronospike.training.problem import split_for
+    from chronospike.training.runs import is_finished
     from chronospike.training.tensorboard import require_tensorboard
 
     run, settings = plan.runs[0]
@@ -196,8 +196,8 @@ def _train_one(
     """Train or resume one run, write its report and return its metrics."""
     from chronospike.analysis.report import write_report
     from chronospike.training.checkpoint import read_state
-    from chronospike.training.execute import execute
     from chronospike.training.memory import memory_errors
+    from chronospike.training.runs import execute
     from chronospike.training.tensorboard import TensorBoard
 
     board = TensorBoard(run.path / "tensorboard") if tensorboard else None
@@ -225,7 +225,7 @@ def _train_one(
 def _bring_report_up_to_date(path: Path) -> None:
     """Write the report of a run that was stopped between its scores and its report."""
     from chronospike.analysis.report import write_report
-    from chronospike.training.run import METRICS
+    from chronospike.training.run_folder import METRICS
 
     report = path / "report.html"
     if not report.is_file() or report.stat().st_mtime_ns < (path / METRICS).stat().st_mtime_ns:
@@ -251,7 +251,7 @@ def _say_finished(plan: Plan, as_json: bool) -> None:
 
 def _advice(output: Path, given: dict[str, Any], device: str, smooth: bool, tensorboard: bool) -> str:
     """How to resume a run that was interrupted: what its folder does not keep, or not yet, has to be said again."""
-    from chronospike.training.run import MAY_CHANGE
+    from chronospike.training.run_folder import MAY_CHANGE
 
     again = ["chronospike", "train", "--resume", "-o", str(output)]
     again += [part for name in MAY_CHANGE if name in given for part in ("--set", f"{name}={given[name]}")]

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from chronospike.cache_hints import prefetch_item
 from chronospike.data.csr import IntArray, TimeSlicedCSR
 from chronospike.errors import GraphError
-from chronospike.prefetch import prefetch_item
 from chronospike.rng import derive_numba
 from chronospike.threads import default_threads, run_chunks
 

@@ -20,12 +20,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import DTypeLike, NDArray
 
+from chronospike.cache_hints import prefetch_row
 from chronospike.data.feature_store import write_features
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError
 from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key
 from chronospike.locks import Tell
-from chronospike.prefetch import prefetch_row
 from chronospike.rng import below_numba, derive_numba
 from chronospike.threads import run_chunks
 

@@ -21,9 +21,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from chronospike.cache_hints import prefetch_row
 from chronospike.features.noise import NoiseTable, draw_noise
 from chronospike.features.walks import Snapshot, derive_key, walk_into
-from chronospike.prefetch import prefetch_row
 from chronospike.rng import below_numba, derive_numba
 from chronospike.threads import run_chunks
 

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from chronospike.nn import shapes
-from chronospike.nn.fused import AttentionWeights, Kernels, fused_attention
-from chronospike.nn.rows import TreeRows
+from chronospike.nn.dispatch import AttentionWeights, Kernels, fused_attention
+from chronospike.nn.tree_features import TreeFeatures
 
 
-def aggregate_tree(aggregator: Aggregator, x: TreeRows, kernels: Kernels = "auto") -> Tensor:
+def aggregate_tree(aggregator: Aggregator, x: TreeFeatures, kernels: Kernels = "auto") -> Tensor:
     """The neurons' inputs `[T, n, C]` at the n positions of `x` that have neighbours, every step at once."""
     if isinstance(aggregator, AttentiveAggregator):
         if kernels == "plain":
@@ -31,7 +31,7 @@ def aggregate_tree(aggregator: Aggregator, x: TreeRows, kernels: Kernels = "auto
     return _over_pairs(aggregator, x)
 
 
-def _over_pairs(aggregate: Callable[[Tensor, Tensor], Tensor], x: TreeRows) -> Tensor:
+def _over_pairs(aggregate: Callable[[Tensor, Tensor], Tensor], x: TreeFeatures) -> Tensor:
     pairs = pairwise(x.hops())
     return torch.cat([aggregate(own, near.unflatten(1, (own.shape[1], -1))) for own, near in pairs], dim=1)
 
@@ -109,7 +109,7 @@ class AttentiveAggregator(Aggregator):
             own.weight, own.bias, near.weight, near.bias, self.attend_self, self.attend_neighbour, self.slope
         )
 
-    def root_weights(self, x: TreeRows) -> Tensor:
+    def root_weights(self, x: TreeFeatures) -> Tensor:
         """Attention of the roots over their neighbours, `[T, B, S, H]`."""
         own, near = x.hops()[:2]
         return self.weights(own, near.unflatten(1, (own.shape[1], -1)))

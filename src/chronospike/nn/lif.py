@@ -21,7 +21,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from chronospike.nn.fused import Kernels
+from chronospike.nn.dispatch import Kernels
 from chronospike.nn.surrogate import spike, spike_slope, spike_slope_by_alpha
 from chronospike.optional import triton_works
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from chronospike.nn.fused import Kernels, takes_half
+from chronospike.nn.dispatch import Kernels, takes_half
 from chronospike.optional import triton_works
 
 # A similarity that no softmax notices; finite, so that rows to be ignored stay finite too.

@@ -17,10 +17,10 @@ from chronospike.nn.aggregate import (
     SumAggregator,
     aggregate_tree,
 )
-from chronospike.nn.fused import Kernels, fused_readout
+from chronospike.nn.dispatch import Kernels, fused_readout
 from chronospike.nn.lif import AdaptiveLIF, ResetGradient
-from chronospike.nn.rows import TreeRows
 from chronospike.nn.temporal import LastStep, LSTMOverSteps, MeanOverSteps, TemporalTransformer
+from chronospike.nn.tree_features import TreeFeatures
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class ChronoSpike(nn.Module):
         self.readout = nn.Sequential(_linear(width, width), nn.Tanh(), _linear(width, width))
         self.classifier = _linear(width, a.classes)
 
-    def forward(self, inputs: TreeRows | Sequence[Tensor], record: Record | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, inputs: TreeFeatures | Sequence[Tensor], record: Record | None = None) -> tuple[Tensor, Tensor]:
         """Logits `[B, classes]` and embeddings z `[B, C]`.
 
         Args:
@@ -89,9 +89,9 @@ class ChronoSpike(nn.Module):
         """
         return self.read(self.spike_sequence(inputs, record), record)
 
-    def spike_sequence(self, inputs: TreeRows | Sequence[Tensor], record: Record | None = None) -> Tensor:
+    def spike_sequence(self, inputs: TreeFeatures | Sequence[Tensor], record: Record | None = None) -> Tensor:
         """Layer by layer, every step at once: the roots' last spikes `[T, B, C]` (sections 4.2 and 4.3)."""
-        x = inputs if isinstance(inputs, TreeRows) else TreeRows.of(inputs)
+        x = inputs if isinstance(inputs, TreeFeatures) else TreeFeatures.of(inputs)
         if len(x.sizes) != len(self.aggregators) + 1:
             raise ValueError(
                 f"{len(self.aggregators)} layers need {len(self.aggregators) + 1} hops, not {len(x.sizes)}"
@@ -107,7 +107,7 @@ class ChronoSpike(nn.Module):
                 record.membranes.append(membranes)
                 if isinstance(aggregate, AttentiveAggregator):
                     record.neighbour_attention.append(aggregate.root_weights(x))
-            x = TreeRows(spikes, x.sizes[:-1])
+            x = TreeFeatures(spikes, x.sizes[:-1])
         return x.values
 
     def read(self, spikes: Tensor, record: Record | None = None) -> tuple[Tensor, Tensor]:

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chronospike.nn.fused import AttentionWeights, takes_half
-from chronospike.nn.rows import TreeRows
+from chronospike.nn.dispatch import AttentionWeights, takes_half
+from chronospike.nn.tree_features import TreeFeatures
 
 
 class _Attend(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: TreeRows, saves: bool, values: Tensor, *weights: Tensor) -> Tensor:
+    def forward(ctx: Any, rows: TreeFeatures, saves: bool, values: Tensor, *weights: Tensor) -> Tensor:
         dtype, channels = torch.float16 if takes_half() else torch.float32, len(weights[0])
         out = torch.zeros(rows.steps, rows.targets, channels)
         projected = []
@@ -40,7 +40,7 @@ class _Attend(torch.autograd.Function):
         return None, None, values, *gradients
 
 
-def attend(x: TreeRows, weights: AttentionWeights) -> Tensor:
+def attend(x: TreeFeatures, weights: AttentionWeights) -> Tensor:
     """Zeros in the shape of `aggregate_tree`."""
     w = weights
     result: Tensor = _Attend.apply(  # type: ignore[no-untyped-call]

@@ -9,9 +9,9 @@ import torch
 from numba import njit
 from numpy.typing import NDArray
 
+from chronospike.cache_hints import prefetch_item
 from chronospike.data.csr import IntArray, TimeSlicedCSR
 from chronospike.data.graph import DynamicGraph
-from chronospike.prefetch import prefetch_item
 from chronospike.rng import below_numba, chance_numba, derive_numba
 from chronospike.sampling.settings import SamplingSettings
 from chronospike.threads import run_chunks

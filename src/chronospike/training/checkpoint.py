@@ -30,8 +30,8 @@ def save_checkpoint(trainer: Trainer, path: Path) -> None:
     """Write the trainer's state after an epoch."""
     tensors: dict[str, Tensor] = {}
     groups = [("model", trainer.model.state_dict()), ("best", trainer.best)]
-    if trainer.judged is not trainer.model:
-        groups.append(("mean", trainer.judged.state_dict()))
+    if trainer.ema_model is not trainer.model:
+        groups.append(("mean", trainer.ema_model.state_dict()))
     for prefix, weights in groups:
         tensors |= {f"{prefix}.{name}": value.detach().cpu().contiguous() for name, value in weights.items()}
     for number, moments in trainer.optimiser.state_dict()["state"].items():
@@ -55,8 +55,8 @@ def load_checkpoint(trainer: Trainer, path: Path) -> None:
             prefix, _, rest = name.partition(".")
             groups[prefix][rest] = value
         trainer.model.load_state_dict(groups["model"])
-        if trainer.judged is not trainer.model:
-            trainer.judged.load_state_dict(groups["mean"])
+        if trainer.ema_model is not trainer.model:
+            trainer.ema_model.load_state_dict(groups["mean"])
         trainer.best = {name: value.to(trainer.problem.device) for name, value in groups["best"].items()}
         trainer.optimiser.load_state_dict(_optimiser_state(trainer, groups["optimiser"]))
         trainer.state = _state(json.loads(metadata["state"]))

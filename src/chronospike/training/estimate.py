@@ -26,9 +26,9 @@ from chronospike.config import Settings
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.splits import make_split
 from chronospike.memory import group_limit
-from chronospike.nn.fused import half_products
+from chronospike.nn.dispatch import half_products
 from chronospike.nn.model import ChronoSpike, Record
-from chronospike.nn.rows import TreeRows
+from chronospike.nn.tree_features import TreeFeatures
 from chronospike.sampling.batches import num_batches
 from chronospike.sampling.tree import widths
 from chronospike.training.inference import GPU_LANE, LANE
@@ -207,13 +207,13 @@ def _infer(model: ChronoSpike, s: Settings, steps: int, roots: int) -> None:
     model(_rows(model, s, steps, roots), None if model.kernels == "shapes" else Record())
 
 
-def _rows(model: ChronoSpike, s: Settings, steps: int, roots: int) -> TreeRows:
+def _rows(model: ChronoSpike, s: Settings, steps: int, roots: int) -> TreeFeatures:
     sizes = tuple(roots * width for width in widths(s.fanouts))
     inputs = model.architecture.inputs
     if model.kernels == "shapes" and not s.label_inputs:
         nodes = torch.zeros(steps, sum(sizes), dtype=torch.int32)
-        return TreeRows(torch.zeros(1, 1, inputs), sizes, nodes, torch.zeros(steps, dtype=torch.int64))
-    return TreeRows(torch.zeros(steps, sum(sizes), inputs), sizes)
+        return TreeFeatures(torch.zeros(1, 1, inputs), sizes, nodes, torch.zeros(steps, dtype=torch.int64))
+    return TreeFeatures(torch.zeros(steps, sum(sizes), inputs), sizes)
 
 
 def _evaluation_bytes(graph: DynamicGraph) -> int:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from chronospike._version import __version__
-from chronospike.data.diffusion import label_propagation
+from chronospike.data.label_propagation import label_propagation
 from chronospike.data.splits import Split
 from chronospike.nn.model import ChronoSpike, Record
 from chronospike.training.inference import LANE

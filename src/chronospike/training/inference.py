@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from chronospike.nn.fused import half_products
+from chronospike.nn.dispatch import half_products
 from chronospike.nn.model import ChronoSpike
 from chronospike.training.problem import Problem
 

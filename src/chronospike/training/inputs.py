@@ -12,7 +12,7 @@ from torch import Tensor
 from chronospike.data.attributes import AttributeEncoder
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.preprocess import apply, block_statistics
-from chronospike.nn.rows import TreeRows
+from chronospike.nn.tree_features import TreeFeatures
 from chronospike.rng import derive, derive_torch, signed, threshold
 from chronospike.sampling.tree import NeighbourTree
 from chronospike.training.device import free_bytes
@@ -112,15 +112,15 @@ class TreeInputs:
         """Whether all features are in the device's memory."""
         return self._table is not None
 
-    def rows(self, tree: NeighbourTree) -> TreeRows:
+    def rows(self, tree: NeighbourTree) -> TreeFeatures:
         """The features of a tree: by reference where they are in memory, else read from disk."""
         sizes = tuple(tree.hop(hop).shape[1] for hop in range(tree.num_hops + 1))
         steps = (0,) * len(tree.steps) if self.static else tree.steps
         if self.host is not None:
-            return TreeRows(self.host.rows(tree.nodes, self._blocks_of(steps)), sizes)
+            return TreeFeatures(self.host.rows(tree.nodes, self._blocks_of(steps)), sizes)
         if self._table is None:
-            return TreeRows(self._rows_from_disk(tree, steps), sizes)
-        return TreeRows(self._table, sizes, tree.nodes, self._blocks_of(steps))
+            return TreeFeatures(self._rows_from_disk(tree, steps), sizes)
+        return TreeFeatures(self._table, sizes, tree.nodes, self._blocks_of(steps))
 
     def _blocks_of(self, steps: tuple[int, ...]) -> Tensor:
         # The same steps come with every batch; on a GPU a copy each time would wait for it.

@@ -22,11 +22,11 @@ from chronospike.nn.lif import AdaptiveLIF
 from chronospike.nn.model import ChronoSpike
 from chronospike.rng import derive
 from chronospike.sampling.batches import batches, num_batches
-from chronospike.training.ahead import prepare_ahead
 from chronospike.training.inference import infer
 from chronospike.training.metrics import Scores, score_predictions
+from chronospike.training.prefetch import prepare_ahead
 from chronospike.training.problem import Problem, batch_size
-from chronospike.training.step import CapturedStep, Part, PlainStep, Prepared, Roots
+from chronospike.training.step import CapturedStep, PlainStep, Prepared, Roots, StepContext
 
 # Seconds between two readings of the running loss.
 _REFRESH = 0.1
@@ -95,12 +95,12 @@ class Trainer:
         self.state = State()
         self.optimiser = _optimiser(self.model, s, problem.device)
         # What is validated and kept: the model itself, or the running mean of its weights.
-        self.judged = copy.deepcopy(self.model) if s.weight_average > 0 else self.model
+        self.ema_model = copy.deepcopy(self.model) if s.weight_average > 0 else self.model
         self.best = {name: value.detach().clone() for name, value in model.state_dict().items()}
         self.class_weights = _class_weights(problem) if s.class_weights == "balanced" else None
         self.batch_size = batch_size(s, len(problem.split.train))
         self.batches = num_batches(len(problem.split.train), self.batch_size)
-        part = Part(self.model, problem, self.optimiser, self.class_weights)
+        part = StepContext(self.model, problem, self.optimiser, self.class_weights)
         self.step: PlainStep | CapturedStep = (
             CapturedStep(part, self.batch_size, self._failure)
             if CapturedStep.fits(problem)
@@ -152,11 +152,11 @@ class Trainer:
                 watcher.on_batch(epoch, number + 1, self.batches, mean)
         self.step.finish()
         seconds = time.perf_counter() - begin
-        macro, micro = self._judge()
+        macro, micro = self._validation_scores()
         better = epoch + 1 == self.stop_after if self.stop_after is not None else macro > self.state.best_score
         if better:
             self.state.best_epoch, self.state.best_score, self.state.waited = epoch, macro, 0
-            self.best = {name: value.detach().clone() for name, value in self.judged.state_dict().items()}
+            self.best = {name: value.detach().clone() for name, value in self.ema_model.state_dict().items()}
         else:
             self.state.waited += 1
         loss, classification, contrastive = (totals / max(1, nodes)).tolist()
@@ -192,13 +192,13 @@ class Trainer:
 
     @torch.no_grad()
     def _update_average(self) -> None:
-        if self.judged is not self.model:
+        if self.ema_model is not self.model:
             # The first steps count fully, so that the mean is not held back by the initial weights.
             self.state.updates += 1
             keep = min(self.settings.weight_average, self.state.updates / (self.state.updates + 10))
-            torch._foreach_lerp_(list(self.judged.parameters()), list(self.model.parameters()), 1 - keep)
+            torch._foreach_lerp_(list(self.ema_model.parameters()), list(self.model.parameters()), 1 - keep)
 
-    def _judge(self) -> tuple[float, float]:
+    def _validation_scores(self) -> tuple[float, float]:
         """Macro- and Micro-F1 of the validation nodes; nothing where they choose nothing."""
         if self.stop_after is not None:
             return math.nan, math.nan
@@ -210,7 +210,7 @@ class Trainer:
         split = self.problem.split
         # Where there were too few nodes to hold any out, the training nodes choose the epoch themselves.
         nodes = split.validation if len(split.validation) else split.train
-        probabilities, _ = infer(self.judged, self.problem, nodes)
+        probabilities, _ = infer(self.ema_model, self.problem, nodes)
         truth = self.problem.targets(nodes).cpu()
         return score_predictions(truth, probabilities.argmax(dim=-1), self.problem.graph.num_classes)
 

@@ -15,7 +15,7 @@ from chronospike.data.graph import DynamicGraph
 from chronospike.data.splits import Split, make_split
 from chronospike.nn.losses import Objective
 from chronospike.nn.model import Architecture, ChronoSpike
-from chronospike.nn.rows import TreeRows
+from chronospike.nn.tree_features import TreeFeatures
 from chronospike.rng import derive
 from chronospike.sampling.hybrid import HybridSampler
 from chronospike.sampling.tree import NeighbourTree
@@ -83,23 +83,23 @@ class Problem:
     steps: tuple[int, ...]
     half: bool = False
 
-    def rows(self, roots: NDArray[np.integer], sample: int, training_epoch: int | None = None) -> TreeRows:
+    def rows(self, roots: NDArray[np.integer], sample: int, training_epoch: int | None = None) -> TreeFeatures:
         """What the network reads for `roots`: the trees number `sample`, with labels as allowed."""
         tree = self.sampler.sample(roots, epoch=sample, steps=self.steps)
         channels = self.labels.channels(tree, training_epoch) if self.labels is not None else None
         return self._with_labels(tree, channels)
 
-    def rows_from_tensors(self, roots: Tensor, tree_key: Tensor, label_key: Tensor | None) -> TreeRows:
+    def rows_from_tensors(self, roots: Tensor, tree_key: Tensor, label_key: Tensor | None) -> TreeFeatures:
         """The same from tensors on the device (see `HybridSampler.sample_tensors`): nothing waits."""
         tree = self.sampler.sample_tensors(tree_key, roots, self.steps)
         channels = self.labels.channels_for(tree, label_key) if self.labels is not None else None
         return self._with_labels(tree, channels)
 
-    def _with_labels(self, tree: NeighbourTree, channels: list[Tensor] | None) -> TreeRows:
+    def _with_labels(self, tree: NeighbourTree, channels: list[Tensor] | None) -> TreeFeatures:
         rows = self.inputs.rows(tree)
         if channels is None:
             return rows
-        return TreeRows(torch.cat([rows.dense(), torch.cat(channels, dim=1)], dim=-1), rows.sizes)
+        return TreeFeatures(torch.cat([rows.dense(), torch.cat(channels, dim=1)], dim=-1), rows.sizes)
 
     def with_all_labels(self) -> Problem:
         """The same problem with the validation nodes among those it learns from, and none to choose an epoch."""

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chronospike.data.diffusion import Operator, diffuse, one_hot, recency_operator
 from chronospike.data.graph import DynamicGraph
+from chronospike.data.label_propagation import Operator, diffuse, one_hot, recency_operator
 from chronospike.errors import InputError
 
 Nodes = NDArray[np.integer[Any]]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from chronospike.nn.model import ChronoSpike
-from chronospike.nn.rows import TreeRows
+from chronospike.nn.tree_features import TreeFeatures
 from chronospike.training.inference import product_precision
 from chronospike.training.problem import Problem, objective
 
@@ -35,12 +35,12 @@ Roots = NDArray[np.integer[Any]]
 class Prepared:
     """A batch sampled ahead of time; on a GPU with the event after which it is there."""
 
-    rows: TreeRows
+    rows: TreeFeatures
     ready: torch.cuda.Event | None = None
 
 
 @dataclass(frozen=True)
-class Part:
+class StepContext:
     """What every kind of step works on."""
 
     model: ChronoSpike
@@ -63,7 +63,7 @@ class PlainStep:
 
     prepares = True
 
-    def __init__(self, part: Part, batches: int, on_bad: Callable[[str, int], Exception]) -> None:
+    def __init__(self, part: StepContext, batches: int, on_bad: Callable[[str, int], Exception]) -> None:
         self.part = part
         self.batches = batches
         self._on_bad = on_bad
@@ -98,7 +98,7 @@ class PlainStep:
 class CapturedStep:
     """The same as a CUDA graph. Whether a loss was not finite is found out at the end of the epoch."""
 
-    def __init__(self, part: Part, batch_size: int, on_bad: Callable[[str, int], Exception]) -> None:
+    def __init__(self, part: StepContext, batch_size: int, on_bad: Callable[[str, int], Exception]) -> None:
         self.part = part
         device = part.problem.device
         self._on_bad = on_bad
@@ -119,7 +119,7 @@ class CapturedStep:
         # One for all: every stream has a workspace of the matrix library.
         self._stream = torch.cuda.Stream(device)
         self._fetching = torch.cuda.Stream(device)
-        self._rows: TreeRows | None = None
+        self._rows: TreeFeatures | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
 
     @staticmethod
@@ -173,7 +173,7 @@ class CapturedStep:
         """Copy what was fetched to where the graph reads it."""
         values = prepared.rows.values
         if self._rows is None:
-            self._rows = TreeRows(torch.empty_like(values), prepared.rows.sizes)
+            self._rows = TreeFeatures(torch.empty_like(values), prepared.rows.sizes)
         assert prepared.ready is not None
         torch.cuda.current_stream().wait_event(prepared.ready)
         values.record_stream(torch.cuda.current_stream())

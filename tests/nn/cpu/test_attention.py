@@ -12,9 +12,9 @@ from torch import Tensor
 from chronospike.nn.aggregate import AttentiveAggregator, aggregate_tree
 from chronospike.nn.cpu import attention, schedule
 from chronospike.nn.cpu.attention import attend, fits, worthwhile
+from chronospike.nn.cpu.attention_common import Tree
 from chronospike.nn.cpu.distinct import distinct_nodes
-from chronospike.nn.cpu.tree import Tree
-from chronospike.nn.rows import TreeRows
+from chronospike.nn.tree_features import TreeFeatures
 
 # steps, roots, fan-outs, width, channels, heads, nodes of the table
 CASES = [
@@ -36,7 +36,7 @@ def _aggregator(width: int, channels: int, heads: int, generator: torch.Generato
     return aggregator
 
 
-def _case(case: Case, seed: int, by_reference: bool) -> tuple[AttentiveAggregator, TreeRows, Tensor]:
+def _case(case: Case, seed: int, by_reference: bool) -> tuple[AttentiveAggregator, TreeFeatures, Tensor]:
     """An aggregator, the rows, and a gradient for the result."""
     steps, roots, fanouts, width, channels, heads, count = case
     generator = torch.Generator().manual_seed(seed)
@@ -44,18 +44,18 @@ def _case(case: Case, seed: int, by_reference: bool) -> tuple[AttentiveAggregato
     if by_reference:
         nodes = torch.randint(count, (steps, sum(sizes)), generator=generator, dtype=torch.int32)
         table = torch.randn(steps + 1, count, width, generator=generator)
-        x = TreeRows(table, sizes, nodes, torch.randint(steps + 1, (steps,), generator=generator))
+        x = TreeFeatures(table, sizes, nodes, torch.randint(steps + 1, (steps,), generator=generator))
     else:
-        x = TreeRows(torch.randn(steps, sum(sizes), width, generator=generator).requires_grad_(), sizes)
+        x = TreeFeatures(torch.randn(steps, sum(sizes), width, generator=generator).requires_grad_(), sizes)
     grad = torch.randn(steps, x.targets, channels, generator=generator)
     return _aggregator(width, channels, heads, generator), x, grad
 
 
-def _wanted(aggregator: AttentiveAggregator, x: TreeRows) -> list[Tensor]:
+def _wanted(aggregator: AttentiveAggregator, x: TreeFeatures) -> list[Tensor]:
     return [*aggregator.parameters(), *([x.values] if x.values.requires_grad else [])]
 
 
-def _check(aggregator: AttentiveAggregator, x: TreeRows, grad: Tensor) -> None:
+def _check(aggregator: AttentiveAggregator, x: TreeFeatures, grad: Tensor) -> None:
     expected = aggregate_tree(aggregator, x, "plain")
     found = attend(x, aggregator.attention_weights())
     torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-4)
@@ -89,12 +89,12 @@ def test_both_ways_by_reference_agree_with_the_plain_aggregator(case: Case, monk
 
 def test_a_static_table_is_read_by_every_step() -> None:
     aggregator, x, grad = _case((3, 4, (2,), 6, 8, 2, 5), 0, by_reference=True)
-    _check(aggregator, TreeRows(x.values[:1], x.sizes, x.nodes, torch.zeros(3, dtype=torch.int64)), grad)
+    _check(aggregator, TreeFeatures(x.values[:1], x.sizes, x.nodes, torch.zeros(3, dtype=torch.int64)), grad)
 
 
 def test_dense_rows_that_need_no_gradient() -> None:
     aggregator, x, grad = _case(CASES[3], 0, by_reference=False)
-    _check(aggregator, TreeRows(x.values.detach(), x.sizes), grad)
+    _check(aggregator, TreeFeatures(x.values.detach(), x.sizes), grad)
 
 
 def test_neighbours_that_are_all_one_node_get_no_attention_gradient() -> None:
@@ -133,7 +133,7 @@ def test_a_node_gets_the_same_bits_whatever_else_is_in_the_batch() -> None:
     roots, neighbours = x.nodes[:, :64], x.nodes[:, 64:]
     order = torch.randperm(64, generator=torch.Generator().manual_seed(1))[:50]
     chosen = torch.cat([roots[:, order], neighbours.unflatten(1, (64, 3))[:, order].flatten(1)], dim=1)
-    part = attend(TreeRows(x.values, (50, 150), chosen.contiguous(), x.blocks), aggregator.attention_weights())
+    part = attend(TreeFeatures(x.values, (50, 150), chosen.contiguous(), x.blocks), aggregator.attention_weights())
     assert torch.equal(part, whole[:, order])
 
 
@@ -164,6 +164,6 @@ def test_only_single_precision_fits() -> None:
     aggregator, x, _ = _case(CASES[3], 0, by_reference=True)
     weights = aggregator.attention_weights()
     assert fits(x, weights)
-    assert not fits(TreeRows(x.values.double(), x.sizes, x.nodes, x.blocks), weights)
-    assert not fits(TreeRows(x.values.half(), x.sizes, x.nodes, x.blocks), weights)
-    assert not fits(TreeRows(x.values.requires_grad_(), x.sizes, x.nodes, x.blocks), weights)
+    assert not fits(TreeFeatures(x.values.double(), x.sizes, x.nodes, x.blocks), weights)
+    assert not fits(TreeFeatures(x.values.half(), x.sizes, x.nodes, x.blocks), weights)
+    assert not fits(TreeFeatures(x.values.requires_grad_(), x.sizes, x.nodes, x.blocks), weights)

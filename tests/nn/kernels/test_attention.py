@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from chronospike.nn.aggregate import AttentiveAggregator, aggregate_tree
-from chronospike.nn.rows import TreeRows
+from chronospike.nn.tree_features import TreeFeatures
 
 pytest.importorskip("triton")
 from triton.runtime.errors import OutOfResources
@@ -45,7 +45,7 @@ def _aggregator(inputs: int, channels: int, heads: int) -> AttentiveAggregator:
 
 
 def _compare(
-    aggregator: AttentiveAggregator, x: TreeRows, half: bool = False, atol: float = 2e-5, rtol: float = 1e-4
+    aggregator: AttentiveAggregator, x: TreeFeatures, half: bool = False, atol: float = 2e-5, rtol: float = 1e-4
 ) -> None:
     wanted = [*aggregator.parameters(), *([x.values] if x.values.requires_grad else [])]
     plain = aggregate_tree(aggregator, x, "plain")
@@ -69,7 +69,7 @@ def test_gathering_equals_the_plain_form_in_values_and_gradients(shape: Any, see
     table = torch.randn(steps + 1, 9, inputs, device=DEVICE)
     nodes = torch.randint(9, (steps, sum(sizes)), dtype=torch.int32, device=DEVICE)
     blocks = torch.randperm(steps + 1, device=DEVICE)[:steps]
-    _compare(_aggregator(inputs, channels, heads), TreeRows(table, sizes, nodes, blocks))
+    _compare(_aggregator(inputs, channels, heads), TreeFeatures(table, sizes, nodes, blocks))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -79,7 +79,7 @@ def test_dense_rows_equal_the_plain_form_in_values_and_gradients(shape: Any, see
     torch.manual_seed(10 + seed)
     sizes = _sizes(roots, fanouts)
     values = torch.randn(steps, sum(sizes), inputs, device=DEVICE, requires_grad=True)
-    _compare(_aggregator(inputs, channels, heads), TreeRows(values, sizes))
+    _compare(_aggregator(inputs, channels, heads), TreeFeatures(values, sizes))
 
 
 def test_programs_that_take_several_blocks_add_them_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ def test_programs_that_take_several_blocks_add_them_up(monkeypatch: pytest.Monke
     torch.manual_seed(8)
     sizes = _sizes(50, (2, 1))
     values = torch.randn(3, sum(sizes), 5, device=DEVICE, requires_grad=True)
-    _compare(_aggregator(5, 6, 2), TreeRows(values, sizes))
+    _compare(_aggregator(5, 6, 2), TreeFeatures(values, sizes))
 
 
 def test_half_precision_is_near_and_its_small_gradients_survive() -> None:
@@ -96,7 +96,7 @@ def test_half_precision_is_near_and_its_small_gradients_survive() -> None:
     sizes = _sizes(16, (5, 2))
     table = torch.randn(3, 50, 32, device=DEVICE).half()
     nodes = torch.randint(50, (3, sum(sizes)), dtype=torch.int32, device=DEVICE)
-    x = TreeRows(table, sizes, nodes, torch.arange(3, device=DEVICE))
+    x = TreeFeatures(table, sizes, nodes, torch.arange(3, device=DEVICE))
     aggregator = _aggregator(32, 32, 4)
     _compare(aggregator, x, half=True, atol=1e-2, rtol=1e-2)
     (1e-9 * attend(x, aggregator.attention_weights(), True).sum()).backward()
@@ -112,7 +112,7 @@ def test_half_precision_is_near_and_its_small_gradients_survive() -> None:
 def test_half_precision_takes_gradients_of_any_size_side_by_side() -> None:
     torch.manual_seed(6)
     sizes = _sizes(80, (3, 2))
-    x = TreeRows(torch.randn(2, sum(sizes), 16, device=DEVICE, requires_grad=True), sizes)
+    x = TreeFeatures(torch.randn(2, sum(sizes), 16, device=DEVICE, requires_grad=True), sizes)
     aggregator = _aggregator(16, 32, 4)
     wanted = [*aggregator.parameters(), x.values]
     # Blocks of targets from 1e-9 to 1e6.
@@ -134,7 +134,7 @@ def _zeroed(aggregator: AttentiveAggregator) -> AttentiveAggregator:
 
 def test_no_roots_give_no_rows_and_gradients_of_zero() -> None:
     aggregator = _aggregator(4, 8, 2)
-    x = TreeRows(torch.zeros(3, 0, 4, device=DEVICE), (0, 0))
+    x = TreeFeatures(torch.zeros(3, 0, 4, device=DEVICE), (0, 0))
     out = attend(x, aggregator.attention_weights(), False)
     assert out.shape == (3, 0, 8)
     out.sum().backward()
@@ -144,7 +144,7 @@ def test_no_roots_give_no_rows_and_gradients_of_zero() -> None:
 def test_projections_beyond_half_precision_stay_finite() -> None:
     torch.manual_seed(5)
     sizes = _sizes(4, (2,))
-    x = TreeRows((1e4 * torch.randn(2, sum(sizes), 64, device=DEVICE)).requires_grad_(), sizes)
+    x = TreeFeatures((1e4 * torch.randn(2, sum(sizes), 64, device=DEVICE)).requires_grad_(), sizes)
     aggregator = _aggregator(64, 8, 2)
     out = attend(x, aggregator.attention_weights(), True)
     assert out.abs().max() > 6e4
@@ -156,9 +156,11 @@ def test_projections_beyond_half_precision_stay_finite() -> None:
 def test_a_device_without_the_room_is_found_out_once(monkeypatch: pytest.MonkeyPatch, is_dense: bool) -> None:
     sizes = _sizes(2, (2, 1))
     nodes = torch.zeros(3, sum(sizes), dtype=torch.int32, device=DEVICE)
-    x = TreeRows(torch.zeros(3, 4, 5, device=DEVICE), sizes, nodes, torch.zeros(3, dtype=torch.int64, device=DEVICE))
+    x = TreeFeatures(
+        torch.zeros(3, 4, 5, device=DEVICE), sizes, nodes, torch.zeros(3, dtype=torch.int64, device=DEVICE)
+    )
     if is_dense:
-        x = TreeRows(torch.zeros(3, sum(sizes), 5, device=DEVICE), sizes)
+        x = TreeFeatures(torch.zeros(3, sum(sizes), 5, device=DEVICE), sizes)
     weights = _aggregator(5, 6, 2).attention_weights()
     attention._try.cache_clear()
     assert attention.fits(x, weights, False)

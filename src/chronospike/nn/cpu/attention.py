@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from chronospike.nn.cpu import pooled, projected
+from chronospike.nn.cpu.attention_common import Sums, Tree
 from chronospike.nn.cpu.distinct import Distinct, distinct_nodes
-from chronospike.nn.cpu.tree import Sums, Tree
-from chronospike.nn.fused import AttentionWeights
-from chronospike.nn.rows import TreeRows
+from chronospike.nn.dispatch import AttentionWeights
+from chronospike.nn.tree_features import TreeFeatures
 
 
-def fits(x: TreeRows, weights: AttentionWeights) -> bool:
+def fits(x: TreeFeatures, weights: AttentionWeights) -> bool:
     """Whether `attend` takes these: single precision on the CPU, and no gradient asked of a table."""
     single = all(
         value.dtype == torch.float32 and value.device.type == "cpu" for value in (x.values, *_tensors(weights))
@@ -29,7 +29,7 @@ def fits(x: TreeRows, weights: AttentionWeights) -> bool:
     return single and not (x.nodes is not None and x.values.requires_grad)
 
 
-def attend(x: TreeRows, weights: AttentionWeights) -> Tensor:
+def attend(x: TreeFeatures, weights: AttentionWeights) -> Tensor:
     """`[T, n, C]`: the neurons' inputs at the n positions that have neighbours, every step at once."""
     tensors = _tensors(weights)
     is_training = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
@@ -78,7 +78,7 @@ def _detached(tensors: Sequence[Any], slope: float) -> AttentionWeights:
     return AttentionWeights(own, own_bias, near, near_bias, attend_own, attend_near, slope)
 
 
-def worthwhile(x: TreeRows, tree: Tree, is_training: bool) -> Distinct | None:
+def worthwhile(x: TreeFeatures, tree: Tree, is_training: bool) -> Distinct | None:
     """The distinct nodes of each step, if projecting them takes fewer operations than pooling first.
 
     Outside training they are taken regardless: what a node gets must not depend on the rest of its batch, and the two

@@ -15,9 +15,9 @@ import torch
 from numba import njit
 from torch import Tensor
 
+from chronospike.nn.cpu.attention_common import BLOCK, REASSOCIATE, Sums, Tree, gather, softmax, softmax_back
 from chronospike.nn.cpu.schedule import for_each
-from chronospike.nn.cpu.tree import BLOCK, REASSOCIATE, Sums, Tree, gather, softmax, softmax_back
-from chronospike.nn.fused import AttentionWeights
+from chronospike.nn.dispatch import AttentionWeights
 
 
 def forward(tree: Tree, weights: AttentionWeights, out: Tensor, attention: Tensor) -> None:

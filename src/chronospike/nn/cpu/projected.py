@@ -15,11 +15,11 @@ import torch
 from numba import njit
 from torch import Tensor
 
+from chronospike.nn.cpu.attention_common import BLOCK, REASSOCIATE, Sums, Tree, gather
 from chronospike.nn.cpu.distinct import Distinct
-from chronospike.nn.cpu.rows import attend_rows, attend_rows_back
+from chronospike.nn.cpu.projected_kernels import attend_rows, attend_rows_back
 from chronospike.nn.cpu.schedule import for_each
-from chronospike.nn.cpu.tree import BLOCK, REASSOCIATE, Sums, Tree, gather
-from chronospike.nn.fused import AttentionWeights
+from chronospike.nn.dispatch import AttentionWeights
 
 
 def forward(tree: Tree, distinct: Distinct, weights: AttentionWeights, out: Tensor, attention: Tensor) -> Tensor:

@@ -30,10 +30,10 @@ import triton
 from torch import Tensor
 
 from chronospike.errors import InputError
-from chronospike.nn.fused import AttentionWeights
+from chronospike.nn.dispatch import AttentionWeights
 from chronospike.nn.kernels import attention_kernels as kernels
 from chronospike.nn.kernels.sums import add_up
-from chronospike.nn.rows import TreeRows
+from chronospike.nn.tree_features import TreeFeatures
 from chronospike.triton_common import on, padded, single, tried
 
 
@@ -80,7 +80,7 @@ class _Rows(NamedTuple):
 class _Launch:
     """What the launches of one call have in common."""
 
-    def __init__(self, rows: TreeRows, heads: int, part: int, half: bool) -> None:
+    def __init__(self, rows: TreeFeatures, heads: int, part: int, half: bool) -> None:
         self.rows, self.heads, self.part, self.half = rows, heads, part, half
         sizes = rows.sizes
         spans = zip(rows.spans(), sizes, sizes[1:], strict=False)
@@ -264,11 +264,11 @@ def _finish(
     return (b_self, b_near), (a_self, a_near)
 
 
-def attend(x: TreeRows, weights: AttentionWeights, half: bool) -> Tensor:
+def attend(x: TreeFeatures, weights: AttentionWeights, half: bool) -> Tensor:
     """`[T, n, C]`: what `aggregate_tree` returns, with products of half-precision operands if `half`."""
     w = weights
     if x.nodes is None:
-        x = TreeRows(x.values.contiguous(), x.sizes)
+        x = TreeFeatures(x.values.contiguous(), x.sizes)
     result: Tensor = _Attend.apply(  # type: ignore[no-untyped-call]
         _Launch(x, w.heads, w.channels // w.heads, half), w.slope, torch.is_grad_enabled(), x.values,
         w.self_weight, w.self_bias, w.neighbour_weight, w.neighbour_bias, w.attend_self, w.attend_neighbour,
@@ -279,7 +279,7 @@ def attend(x: TreeRows, weights: AttentionWeights, half: bool) -> Tensor:
 _Kind = tuple[torch.device, torch.dtype, bool, int, int, int, tuple[int, ...], bool]
 
 
-def fits(x: TreeRows, weights: AttentionWeights, half: bool) -> bool:
+def fits(x: TreeFeatures, weights: AttentionWeights, half: bool) -> bool:
     """Whether this device has the room for the kernels, in registers and shared memory; tried once for each kind."""
     w = weights
     fanouts = tuple(following // size for size, following in pairwise(x.sizes) if size)
@@ -303,10 +303,10 @@ def _try(kind: _Kind) -> bool:
             made(heads, channels // heads), made(heads, channels // heads), 0.2,
         )  # fmt: skip
         if is_dense:
-            x = TreeRows(torch.zeros(steps, sum(sizes), width, dtype=dtype, device=device), sizes)
+            x = TreeFeatures(torch.zeros(steps, sum(sizes), width, dtype=dtype, device=device), sizes)
             x.values.requires_grad_(dtype == torch.float32)
         else:
             nodes = torch.zeros(steps, sum(sizes), dtype=torch.int32, device=device)
             blocks = torch.zeros(steps, dtype=torch.int64, device=device)
-            x = TreeRows(torch.zeros(1, table, width, dtype=dtype, device=device), sizes, nodes, blocks)
+            x = TreeFeatures(torch.zeros(1, table, width, dtype=dtype, device=device), sizes, nodes, blocks)
         return tried("the kernels of the neighbour attention", lambda: attend(x, weights, half).sum().backward())

@@ -40,7 +40,7 @@ from chronospike.training.memory import memory_errors
 from chronospike.training.predictions import write_predictions
 from chronospike.training.problem import architecture, make_problem, new_model
 from chronospike.training.refit import Fitted, second_trainer
-from chronospike.training.run import METRICS, PREDICTIONS, RUN, RunFolder
+from chronospike.training.run_folder import METRICS, PREDICTIONS, RUN, RunFolder
 from chronospike.training.weights import class_names, load_weights, rebuild, save_weights
 
 # A run predicts all nodes up to so many, which takes minutes on a CPU and seconds on a GPU, or up to so many times its

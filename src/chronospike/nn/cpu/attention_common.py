@@ -11,8 +11,8 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
-from chronospike.nn.fused import AttentionWeights
-from chronospike.nn.rows import TreeRows
+from chronospike.nn.dispatch import AttentionWeights
+from chronospike.nn.tree_features import TreeFeatures
 
 # Sums may be taken in another order, so that they vectorise; what is not finite stays so.
 REASSOCIATE = {"reassoc", "contract", "nsz"}
@@ -23,7 +23,7 @@ BLOCK = 256
 
 @dataclass(frozen=True)
 class Tree:
-    """The rows of a `TreeRows`: position i of step t is `table[bases[t] + nodes[t, i]]`.
+    """The rows of a `TreeFeatures`: position i of step t is `table[bases[t] + nodes[t, i]]`.
 
     Attributes:
         table: `[rows, D]`.
@@ -40,7 +40,7 @@ class Tree:
     targets: int
 
     @classmethod
-    def of(cls, x: TreeRows) -> Tree:
+    def of(cls, x: TreeFeatures) -> Tree:
         values = x.values.detach().contiguous().numpy()
         count = values.shape[1]
         if x.nodes is None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor, nn
 
-from chronospike.nn.rows import TreeRows
+from chronospike.nn.tree_features import TreeFeatures
 from chronospike.optional import triton_works
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class AttentionWeights:
         return len(self.self_weight)
 
 
-def fused_attention(x: TreeRows, weights: AttentionWeights) -> Tensor | None:
+def fused_attention(x: TreeFeatures, weights: AttentionWeights) -> Tensor | None:
     """`[T, n, C]` as `aggregate_tree` means it, or None where no kernel fits."""
     if x.values.is_cuda and x.values.dtype in (torch.float32, torch.float16) and triton_works(x.values.device):
         from chronospike.nn.kernels import attention as on_gpu

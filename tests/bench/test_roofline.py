@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from chronospike.bench.floor import STAGES, Work, step_work
 from chronospike.bench.machine import Machine
+from chronospike.bench.roofline import STAGES, Work, step_work
 from chronospike.nn.model import Architecture
 
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from chronospike.nn.aggregate import AttentiveAggregator
-from chronospike.nn.fused import fused_attention, half_products, takes_half
+from chronospike.nn.dispatch import fused_attention, half_products, takes_half
 from chronospike.nn.model import Architecture, ChronoSpike, Record
-from chronospike.nn.rows import TreeRows
+from chronospike.nn.tree_features import TreeFeatures
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Steps, roots, fan-outs, inputs, hidden.
@@ -23,13 +23,13 @@ SHAPES: list[Any] = [
 ]
 
 
-def _rows(steps: int, roots: int, fanouts: tuple[int, ...], inputs: int) -> TreeRows:
+def _rows(steps: int, roots: int, fanouts: tuple[int, ...], inputs: int) -> TreeFeatures:
     sizes = [roots]
     for fanout in fanouts:
         sizes.append(sizes[-1] * fanout)
     table = 2 * torch.randn(steps, 50, inputs)
     nodes = torch.randint(50, (steps, sum(sizes)), dtype=torch.int32)
-    return TreeRows(table.to(DEVICE), tuple(sizes), nodes.to(DEVICE), torch.arange(steps, device=DEVICE))
+    return TreeFeatures(table.to(DEVICE), tuple(sizes), nodes.to(DEVICE), torch.arange(steps, device=DEVICE))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -65,7 +65,7 @@ def test_on_the_cpu_single_precision_is_fused_and_double_is_not() -> None:
     rows = _rows(2, 2, (2,), 4)
     aggregator = AttentiveAggregator(4, 8, 2).to(DEVICE)
     assert fused_attention(rows, aggregator.attention_weights()) is not None
-    double = TreeRows(rows.values.double(), rows.sizes, rows.nodes, rows.blocks)
+    double = TreeFeatures(rows.values.double(), rows.sizes, rows.nodes, rows.blocks)
     assert fused_attention(double, aggregator.double().attention_weights()) is None
 
 

@@ -57,7 +57,7 @@ def evaluate(
     from chronospike.cli.train import print_scores
     from chronospike.files import check_target
     from chronospike.locks import claim
-    from chronospike.training.run import METRICS
+    from chronospike.training.run_folder import METRICS
 
     if output is not None:
         check_target(output, overwrite=overwrite, marker=METRICS)
@@ -81,8 +81,8 @@ def _scored(
     """Score, and write what is to be written: to `output`, else to the run if the graph is its own."""
     from chronospike.analysis.report import write_report
     from chronospike.files import atomic_folder
-    from chronospike.training.execute import evaluate as score
-    from chronospike.training.run import CONFIG, EPOCHS, METRICS, RunFolder
+    from chronospike.training.run_folder import CONFIG, EPOCHS, METRICS, RunFolder
+    from chronospike.training.runs import evaluate as score
 
     def scores(target: Path | None) -> dict[str, Any]:
         with progress("nodes") as show:
@@ -234,8 +234,8 @@ def _open(
     from chronospike.data.time_text import format_time
     from chronospike.features.recipes import check_transfer
     from chronospike.training.device import choose_device, keep_freed_memory
-    from chronospike.training.execute import load_run
-    from chronospike.training.run import RunFolder
+    from chronospike.training.run_folder import RunFolder
+    from chronospike.training.runs import load_run
 
     folder = RunFolder(run)
     settings, facts = folder.settings(), folder.facts("folder", "features")

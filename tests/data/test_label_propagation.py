@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from chronospike.data.diffusion import diffuse, label_propagation, one_hot, recency_operator
+from chronospike.data.label_propagation import diffuse, label_propagation, one_hot, recency_operator
 from chronospike.errors import GraphError
 from tests.path_of_four import path_of_four
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from chronospike.nn.cpu.tree import REASSOCIATE, softmax, softmax_back
+from chronospike.nn.cpu.attention_common import REASSOCIATE, softmax, softmax_back
 
 
 @njit(nogil=True, cache=True)

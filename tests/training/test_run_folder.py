@@ -8,7 +8,7 @@ import pytest
 from chronospike.errors import InputError, StorageError
 from chronospike.training.loop import EpochReport
 from chronospike.training.problem import split_for
-from chronospike.training.run import RunFolder
+from chronospike.training.run_folder import RunFolder
 from tests.small_runs import begun, contents, small_graph, small_settings
 
 

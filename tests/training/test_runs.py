@@ -14,11 +14,11 @@ from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
 from chronospike.errors import ChronoSpikeError, InputError, StorageError
 from chronospike.nn.model import ChronoSpike
-from chronospike.training import execute as module
-from chronospike.training.execute import evaluate, execute, load_run
+from chronospike.training import runs as module
 from chronospike.training.inference import infer
 from chronospike.training.loop import TrainingFailure, Watcher
-from chronospike.training.run import RunFolder
+from chronospike.training.run_folder import RunFolder
+from chronospike.training.runs import evaluate, execute, load_run
 from tests.small_runs import CPU, begun, break_loss, contents, small_graph
 
 

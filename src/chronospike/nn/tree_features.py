@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class TreeRows:
+class TreeFeatures:
     """Features of B trees at T steps, hop after hop; M = B (1 + S1 + S1 S2 + …).
 
     The neighbours of position i of a hop are the positions i S … (i + 1) S - 1 of the next.
@@ -29,7 +29,7 @@ class TreeRows:
     blocks: Tensor | None = None
 
     @classmethod
-    def of(cls, hops: Sequence[Tensor]) -> TreeRows:
+    def of(cls, hops: Sequence[Tensor]) -> TreeFeatures:
         """From `[T, B, D]`, `[T, B S1, D]`, …"""
         return cls(torch.cat(list(hops), dim=1), tuple(hop.shape[1] for hop in hops))
 

@@ -4,19 +4,19 @@ import pytest
 import torch
 
 from chronospike.nn.model import Architecture, ChronoSpike, Record
-from chronospike.nn.rows import TreeRows
+from chronospike.nn.tree_features import TreeFeatures
 
 STEPS, SIZES, WIDTH = 3, (2, 4, 4), 5
 
 
-def _rows(dtype: torch.dtype, by_reference: bool) -> TreeRows:
+def _rows(dtype: torch.dtype, by_reference: bool) -> TreeFeatures:
     """Two trees of one neighbour each hop and two the hop before, row by row or from a table."""
     table = torch.randn(STEPS, 7, WIDTH, generator=torch.Generator().manual_seed(0)).to(torch.float16).to(dtype)
     nodes = torch.arange(STEPS * sum(SIZES), dtype=torch.int32).reshape(STEPS, -1) % 7
-    rows = TreeRows(table, SIZES, nodes, torch.arange(STEPS))
+    rows = TreeFeatures(table, SIZES, nodes, torch.arange(STEPS))
     if by_reference:
         return rows
-    return TreeRows(torch.stack([table[step][nodes[step].long()] for step in range(STEPS)]), SIZES)
+    return TreeFeatures(torch.stack([table[step][nodes[step].long()] for step in range(STEPS)]), SIZES)
 
 
 @pytest.mark.parametrize("by_reference", [True, False])

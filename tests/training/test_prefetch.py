@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from chronospike.training.ahead import prepare_ahead
+from chronospike.training.prefetch import prepare_ahead
 
 
 def test_items_come_in_order_with_what_was_prepared() -> None:
