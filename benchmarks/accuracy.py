@@ -23,14 +23,16 @@ from typing import Any
 
 import numpy as np
 
-from chronospike.config import Settings, make_settings, parse_assignments, read_preset
+from chronospike.config import parse_assignments, read_preset
 from chronospike.data.datasets import load_dataset
 from chronospike.data.storage import open_graph, save_graph
-from chronospike.features.recipes import ensure_features
+from chronospike.features.make import ensure_features
+from chronospike.methods.registry import make_learner, references
 from chronospike.training.device import choose_device, keep_freed_memory
-from chronospike.training.problem import split_for
+from chronospike.training.learner import Learner
 from chronospike.training.run_folder import METRICS, RunFolder
 from chronospike.training.runs import execute
+from chronospike.training.task import split_for
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,9 @@ ROWS = [
 ]
 
 
-def settings_of(row: Row, seed: int, changes: list[str]) -> Settings:
+def learner_of(row: Row, seed: int, changes: list[str]) -> Learner[Any]:
     values = {**read_preset(row.preset), "ratio": row.ratio, **row.changes, **parse_assignments(changes), "seed": seed}
-    return make_settings(values)
+    return make_learner("chronospike", values)
 
 
 def prepare(row: Row, options: argparse.Namespace) -> str:
@@ -68,15 +70,7 @@ def prepare(row: Row, options: argparse.Namespace) -> str:
     folder = options.work / "graphs" / row.dataset
     if not (folder / "meta.json").is_file():
         save_graph(load_dataset(row.dataset, root=options.data), folder)
-
-    def make(place: Path, name: str, recipe: Any) -> None:
-        from chronospike.cli.features import make_features
-
-        began = time.perf_counter()
-        make_features(place, name, recipe, "single", options.device)
-        print(f"features {row.dataset} {name}: {time.perf_counter() - began:.1f} s", flush=True)
-
-    return ensure_features(folder, settings_of(row, 0, options.set), make)
+    return ensure_features(folder, learner_of(row, 0, options.set).settings, options.device)
 
 
 def train_one(row: Row, seed: int, options: argparse.Namespace) -> None:
@@ -85,12 +79,13 @@ def train_one(row: Row, seed: int, options: argparse.Namespace) -> None:
     features = prepare(row, options)
     graph = open_graph(options.work / "graphs" / row.dataset, features=features)
     run = RunFolder(options.work / "runs" / f"{row.name}-{seed}")
-    resume = run.checkpoint.is_file()
+    resume, learner = run.checkpoint.is_file(), learner_of(row, seed, options.set)
     if not resume:
         facts = {"graph": row.dataset, "name": row.dataset, "features": features, "preset": row.preset}
-        settings = settings_of(row, seed, options.set)
-        run.begin(settings, facts, graph, split_for(graph, settings), overwrite=True)
-    execute(graph, run, choose_device(options.device), resume=resume, smooth=True)
+        split = split_for(graph, learner.settings)
+        run.begin(learner.name, learner.settings, facts, graph, split, overwrite=True)
+    device = choose_device(options.device)
+    execute(learner, graph, run, device, references(learner), resume=resume, smooth=True)
 
 
 def run_all(rows: list[Row], options: argparse.Namespace) -> None:

@@ -22,57 +22,54 @@ import time
 from pathlib import Path
 from typing import Any
 
-from chronospike.config import Settings, make_settings, read_preset
+from chronospike.config import make_settings, read_preset
+from chronospike.methods.chronospike.settings import ChronoSpikeSettings
 
 WAYS = ("plain", "plain-kept", "fast")
 WARM_UP = 2
 
 
-def settings_for(way: str) -> Settings:
-    kernels = "auto" if way == "fast" else "plain"
-    return make_settings({**read_preset("paper"), "ratio": 0.8, "feature_method": "fastrp", "kernels": kernels})
+def settings_for(way: str) -> ChronoSpikeSettings:
+    changes = {"ratio": 0.8, "feature_method": "fastrp", "kernels": "auto" if way == "fast" else "plain"}
+    return make_settings(ChronoSpikeSettings, {**read_preset("paper"), **changes})
 
 
 def prepare(options: argparse.Namespace) -> str:
     """Import the graph and make its features, once; returns the name of the feature set."""
-    from chronospike.cli.features import make_features
     from chronospike.data.datasets import load_dataset
     from chronospike.data.storage import save_graph
-    from chronospike.features.recipes import ensure_features
+    from chronospike.features.make import ensure_features
 
     folder = options.work / "dblp"
     if not (folder / "meta.json").is_file():
         save_graph(load_dataset("dblp", root=options.data), folder)
-
-    def make(place: Path, name: str, recipe: Any) -> None:
-        make_features(place, name, recipe, "single", "cpu")
-
-    return ensure_features(folder, settings_for("fast"), make)
+    return ensure_features(folder, settings_for("fast"), "cpu")
 
 
 def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
     """In this process: seconds of each timed batch, batches of an epoch, peak memory in bytes."""
-    from chronospike.bench.measure import peak_memory
     from chronospike.data.storage import open_graph
+    from chronospike.methods.chronospike.network import ChronoSpikeNetwork
     from chronospike.sampling.batches import batches
-    from chronospike.training.device import choose_device, keep_freed_memory
+    from chronospike.training.device import choose_device, keep_freed_memory, peak_memory
     from chronospike.training.loop import Trainer
-    from chronospike.training.problem import make_problem, new_model
+    from chronospike.training.task import make_task
 
     if way != "plain":
         keep_freed_memory()
     settings = settings_for(way)
-    problem = make_problem(open_graph(options.work / "dblp", features=prepare(options)), settings, choose_device("cpu"))
-    trainer = Trainer(new_model(settings, problem.inputs.width, problem.graph.num_classes), problem)
+    graph, device = open_graph(options.work / "dblp", features=prepare(options)), choose_device("cpu")
+    task = make_task(graph, settings, device)
+    trainer = Trainer(ChronoSpikeNetwork(task, settings), settings)
     trainer.model.train()
     seconds = []
-    for number, roots in enumerate(batches(problem.split.train, trainer.batch_size, settings.seed, 0)):
+    for number, roots in enumerate(batches(task.split.train, trainer.batch_nodes, settings.seed, 0)):
         if number == WARM_UP + options.batches:
             break
         began = time.perf_counter()
         trainer.step.run(roots, 0, number)
         seconds.append(time.perf_counter() - began)
-    return {"seconds": seconds[WARM_UP:], "batches": trainer.batches, "peak_bytes": peak_memory(problem.device)}
+    return {"seconds": seconds[WARM_UP:], "batches": trainer.batches, "peak_bytes": peak_memory(device)}
 
 
 def in_turns(options: argparse.Namespace) -> dict[str, Any]:

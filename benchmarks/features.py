@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ingest import import_graph
-from chronospike.features.deepwalk import DeepWalk, deepwalk_step
+from chronospike.features.deepwalk import deepwalk_step
 from chronospike.features.noise import expected_visits, noise_table
+from chronospike.features.options import DeepWalk
 from chronospike.features.skipgram import Schedule, initial_tables, train_on_walks
 from chronospike.features.walks import cumulative_snapshot, derive_key, random_walks, walk_starts
 

@@ -1,10 +1,9 @@
-"""Times the hybrid sampler: numba against torch, on DBLP and on a graph of Patent's size.
+"""Times the hybrid sampler: numba, and Triton on a GPU, on DBLP and on a graph of Patent's size.
 
     python benchmarks/sampling.py --data ../shared/data [--device cuda] [--json FILE] [--skip-patent]
 
 A batch is 1,024 random roots with fan-outs (5, 2) at all steps. The figures are medians over the same batches
-after a warm-up. The backends run one after the other: torch's threads spin for a while after each call and would
-take the CPU from whoever comes next. The load average says whether the machine was doing something else.
+after a warm-up. The load average says whether the machine was doing something else.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import torch
 
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ingest import import_graph
-from chronospike.data.lookalike import patent_like
+from chronospike.data.lookalike import like
 from chronospike.sampling import HybridSampler
 from chronospike.threads import default_threads
 
@@ -60,13 +59,9 @@ def measure(name: str, graph: DynamicGraph, batches: int, device: str) -> dict[s
         f"{graph.union_edges:,} in the union, CSRs {size / 1e9:.3f} GB"
     )
     roots = np.random.default_rng(SEED).integers(0, graph.num_nodes, (batches, BATCH))
-    on_cpu = {
-        "numba": _timed(HybridSampler(graph, FANOUTS, seed=SEED, backend="numba"), "cpu"),
-        "torch_cpu": _timed(HybridSampler(graph, FANOUTS, seed=SEED, backend="torch"), "cpu"),
-    }
-    samplers = on_cpu if device == "cpu" else on_cpu | {
-        f"torch_{device}": _timed(HybridSampler(graph, FANOUTS, seed=SEED, backend="torch", device=device), device)
-    }  # fmt: skip
+    samplers = {"numba": _timed(HybridSampler(graph, FANOUTS, seed=SEED), "cpu")}
+    if device != "cpu":
+        samplers["triton"] = _timed(HybridSampler(graph, FANOUTS, seed=SEED, device=device, backend="triton"), device)
     warm_up = min(5, batches // 2)
     warm = {kind: sorted([run(batch) for batch in roots][warm_up:]) for kind, run in samplers.items()}
     medians = {kind: statistics.median(values) for kind, values in warm.items()}
@@ -77,7 +72,6 @@ def measure(name: str, graph: DynamicGraph, batches: int, device: str) -> dict[s
     return {
         "nodes": graph.num_nodes, "steps": graph.num_steps, "graph_bytes": size,
         **{f"{kind}_ms": value for kind, value in medians.items()},
-        "torch_cpu_over_numba": medians["torch_cpu"] / medians["numba"],
     }  # fmt: skip
 
 
@@ -95,7 +89,7 @@ def _timed(sampler: HybridSampler, device: str) -> Callable[[Any], float]:
 def patent_sized() -> DynamicGraph:
     print("making the Patent-sized graph ...", flush=True)
     start = time.perf_counter()
-    graph = patent_like(SEED)
+    graph = like("patent", SEED)
     print(f"  made in {time.perf_counter() - start:.0f} s")
     return graph
 
@@ -109,7 +103,7 @@ def _options() -> argparse.Namespace:
     data = Path(os.environ.get("CHRONOSPIKE_DATA", "../shared/data"))
     parser.add_argument("--data", type=Path, default=data, help="folder that holds dblp/dblp.txt")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
-    parser.add_argument("--device", default="cpu", help="cuda: time the torch path on the GPU as well")
+    parser.add_argument("--device", default="cpu", help="cuda: time Triton on the GPU as well")
     parser.add_argument("--batches", type=int, default=100, help="batches timed with each backend")
     parser.add_argument("--skip-patent", action="store_true", help="leave out the Patent-sized graph")
     return parser.parse_args()

@@ -23,42 +23,42 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 
 from chronospike.bench.machine import measure_machine, settle
 from chronospike.bench.measure import bench, random_features, time_epochs
-from chronospike.config import Settings, make_settings, read_preset
+from chronospike.config import make_settings, read_preset
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.lookalike import Sizes, like, lookalike
-from chronospike.nn.dispatch import Kernels
+from chronospike.methods.chronospike import tree_inputs
+from chronospike.methods.chronospike.network import ChronoSpikeNetwork
+from chronospike.methods.chronospike.settings import ChronoSpikeSettings
+from chronospike.nn.dispatch import KernelPlan, plan_kernels, product_precision
 from chronospike.nn.lif import AdaptiveLIF, lif_sequence
 from chronospike.nn.model import ChronoSpike, Record
 from chronospike.nn.tree_features import TreeFeatures
 from chronospike.sampling.batches import batches
-from chronospike.training import inputs
 from chronospike.training.device import choose_device, keep_freed_memory
-from chronospike.training.inference import product_precision
 from chronospike.training.loop import Trainer
-from chronospike.training.problem import Problem, make_problem, new_model
+from chronospike.training.task import make_task
 
 MERGE = {"dblp": 1, "tmall": 10, "patent": 2}
 GPU_PARTS = ("check", "dblp", "tmall", "patent", "neurons", "host", "kernels")
 CPU_PARTS = ("check", "dblp", "cpu", "scaling")
 
 
-def settings(**changes: Any) -> Settings:
+def settings(**changes: Any) -> ChronoSpikeSettings:
     # Hardly any node is held out of the 80 %: an epoch has the benchmark's number of steps.
-    return make_settings({**read_preset("paper"), "validation": 1e-4, **changes})
+    return make_settings(ChronoSpikeSettings, {**read_preset("paper"), "validation": 1e-4, **changes})
 
 
-def trainer(graph: DynamicGraph, s: Settings, device: torch.device) -> Trainer:
-    problem = make_problem(graph, s, device, table=random_features(graph, s, device, device.type == "cuda"))
-    return Trainer(new_model(s, problem.inputs.width, graph.num_classes), problem)
+def trainer(graph: DynamicGraph, s: ChronoSpikeSettings, device: torch.device) -> Trainer:
+    table = random_features(graph, s, device, device.type == "cuda")
+    return Trainer(ChronoSpikeNetwork(make_task(graph, s, device, needs_features=False), s, table), s)
 
 
 def check(device: torch.device) -> dict[str, Any]:
@@ -67,16 +67,23 @@ def check(device: torch.device) -> dict[str, Any]:
     All are compared with the plain path in single precision: what half precision changes on the plain path too is not
     the kernels' doing.
     """
-    held = trainer(like("dblp"), settings(dropout=0.0), device)
-    model, rows = held.model.eval(), held.problem.rows(held.problem.split.train[:1024], 0)
-    reference = _pass(model, rows, replace(held.problem, half=False), "plain")
+    network = trainer(like("dblp"), settings(dropout=0.0), device).network
+    assert isinstance(network, ChronoSpikeNetwork)
+    model = network.module.eval()
+    assert isinstance(model, ChronoSpike)
+    rows = network.rows(network.task.split.train[:1024], 0)
+
+    def plan(wanted: Literal["auto", "plain"], half: bool) -> KernelPlan:
+        a, dtype = model.architecture, rows.values.dtype
+        return plan_kernels(a, device, steps=27, fanouts=rows.fanouts, half=half, wanted=wanted, dtype=dtype)
+
+    reference = _pass(model, rows, plan("plain", False))
     found: dict[str, Any] = {}
-    ways: list[tuple[str, Kernels, bool]]
-    ways = [("fast", "auto", False), ("fast, half", "auto", True), ("plain, half", "plain", True)]
-    for name, kernels, half in ways:
-        if half and device.type != "cuda":
+    ways = {"fast": plan("auto", False), "fast, half": plan("auto", True), "plain, half": plan("plain", True)}
+    for name, way in ways.items():
+        if "half" in name and device.type != "cuda":
             continue
-        other = _pass(model, rows, replace(held.problem, half=half), kernels)
+        other = _pass(model, rows, way)
         flips = sum(int((a != b).sum()) for a, b in zip(other.spikes, reference.spikes, strict=True))
         spikes = sum(layer.numel() for layer in reference.spikes)
         logits = float((other.logits - reference.logits).abs().max())
@@ -96,12 +103,12 @@ class _Pass(NamedTuple):
     gradients: list[torch.Tensor]
 
 
-def _pass(model: ChronoSpike, rows: TreeFeatures, problem: Problem, kernels: Kernels) -> _Pass:
+def _pass(model: ChronoSpike, rows: TreeFeatures, plan: KernelPlan) -> _Pass:
     """A batch forward and backward."""
-    model.kernels, record = kernels, Record()
+    record = Record()
     model.zero_grad()
-    with product_precision(problem):
-        logits, _ = model(rows, record)
+    with product_precision(rows.values.device, plan.half):
+        logits, _ = model(rows, plan, record)
         logits.square().mean().backward()
     gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
     return _Pass(record.spikes, logits.detach(), gradients)
@@ -178,7 +185,7 @@ def seconds(work: Callable[[], None], device: torch.device, repeats: int = 20) -
 def kernels(device: torch.device) -> dict[str, Any]:
     """What the GPU does in a step of training, kernel by kernel, as the profiler sees it in replays of the graph."""
     held = trainer(like("dblp"), settings(), device)
-    order = list(batches(held.problem.split.train, held.batch_size, 0, 0))
+    order = list(batches(held.network.task.split.train, held.batch_nodes, 0, 0))
     time_epochs(held, 1)
     repeats = 10
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
@@ -204,16 +211,17 @@ def host(device: torch.device) -> dict[str, Any]:
     values = np.random.default_rng(0).standard_normal((graph.num_steps, graph.num_nodes, 128), dtype=np.float32)
     graph = graph.with_made_features(values)
     result: dict[str, Any] = {}
-    share = inputs._GPU_SHARE
+    share = tree_inputs._GPU_SHARE
     for where, room in (("device", share), ("host", 1e-3)):
-        inputs._GPU_SHARE = room
+        tree_inputs._GPU_SHARE = room
         s = settings()
-        held = Trainer(new_model(s, 128, graph.num_classes), make_problem(graph, s, device))
+        network = ChronoSpikeNetwork(make_task(graph, s, device), s)
+        held = Trainer(network, s)
         reports = [report for _, report in zip(range(4), held.epochs(), strict=False)]
         result[where] = {"losses": [r.loss for r in reports], "seconds_per_epoch": min(r.seconds for r in reports[1:])}
-        if held.problem.inputs.host is not None:
-            print(f"host: {held.problem.inputs.host.describe()}")
-    inputs._GPU_SHARE = share
+        if network.inputs.host is not None:
+            print(f"host: {network.inputs.host.describe()}")
+    tree_inputs._GPU_SHARE = share
     apart = max(abs(a - b) for a, b in zip(result["device"]["losses"], result["host"]["losses"], strict=True))
     print(
         f"host: {result['host']['seconds_per_epoch']:.3f} s an epoch, {result['device']['seconds_per_epoch']:.3f} s ",

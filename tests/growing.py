@@ -57,3 +57,15 @@ def grown(past: list[Any], future: list[Any], now: int, directed: bool = False) 
 def _graph_of(events: list[Any], directed: bool) -> DynamicGraph:
     source, target, time = ([event[i] for event in events] for i in range(3))
     return import_graph((source, target, np.array(time)), every=WIDTH, directed=directed)
+
+
+def clique_that_grew() -> tuple[DynamicGraph, DynamicGraph]:
+    """A graph, and the same with a new node whose id comes first and an edge more, a step later."""
+    pairs = [(a, b) for a in range(1, 13) for b in range(1, a)]
+    edges = [(a, b, 0) for a, b in pairs]
+    later = [*edges, (0, 3, 1), (1, 14, 1), (14, 3, 1)]
+    graphs = []
+    for rows in (edges, later):
+        source, target, time = (np.array(column) for column in zip(*rows, strict=True))
+        graphs.append(import_graph((source, target, time)))
+    return graphs[0], graphs[1]

@@ -12,16 +12,21 @@ import pytest
 import torch
 
 from chronospike.cli import run
-from chronospike.config import Settings, make_settings
+from chronospike.config import make_settings
 from chronospike.data.csr import history_and_snapshot
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.storage import save_graph
 from chronospike.data.synthetic import synthetic_graph
+from chronospike.methods.chronospike.network import ChronoSpikeNetwork
+from chronospike.methods.chronospike.settings import ChronoSpikeSettings
+from chronospike.methods.registry import learner_of, references
 from chronospike.nn import losses
 from chronospike.nn.losses import contrastive_loss
+from chronospike.training import runs
+from chronospike.training.learner import Fitted
 from chronospike.training.loop import Trainer
-from chronospike.training.problem import Problem, make_problem, new_model, split_for
 from chronospike.training.run_folder import RunFolder
+from chronospike.training.task import make_task, split_for
 
 CPU = torch.device("cpu")
 SMALL: dict[str, Any] = {
@@ -40,24 +45,43 @@ def small_graph(nodes: int = 120, seed: int = 0) -> DynamicGraph:
     return graph.with_features(graph.features + 2 * graph.labels[None, :, None].astype(np.float32))
 
 
-def small_settings(**values: Any) -> Settings:
-    return make_settings({**SMALL, **values})
+def small_settings(**values: Any) -> ChronoSpikeSettings:
+    return make_settings(ChronoSpikeSettings, {**SMALL, **values})
 
 
-def small_problem(graph: DynamicGraph | None = None, **values: Any) -> Problem:
-    return make_problem(graph or small_graph(), small_settings(**values), CPU)
+def small_network(graph: DynamicGraph | None = None, device: torch.device = CPU, **values: Any) -> ChronoSpikeNetwork:
+    settings = small_settings(**values)
+    return ChronoSpikeNetwork(make_task(graph or small_graph(), settings, device), settings)
 
 
-def small_trainer(graph: DynamicGraph | None = None, **values: Any) -> Trainer:
-    problem = small_problem(graph, **values)
-    return Trainer(new_model(problem.settings, problem.inputs.width, problem.graph.num_classes), problem)
+def small_trainer(graph: DynamicGraph | None = None, device: torch.device = CPU, **values: Any) -> Any:
+    """A `Trainer` of the small network; untyped, since tests look into the network behind its protocol."""
+    network = small_network(graph, device, **values)
+    return Trainer(network, network.settings)
 
 
 def begun(path: Path, graph: DynamicGraph | None = None, **values: Any) -> RunFolder:
     """A run folder ready to be trained on `graph`, or on the small one."""
     run, graph, settings = RunFolder(path), graph or small_graph(), small_settings(**values)
-    run.begin(settings, {"graph": "mine", "name": "mine"}, graph, split_for(graph, settings), overwrite=False)
+    run.begin(
+        "chronospike", settings, {"graph": "mine", "name": "mine"}, graph, split_for(graph, settings), overwrite=False
+    )
     return run
+
+
+def execute(graph: DynamicGraph, run: RunFolder, **options: Any) -> dict[str, Any]:
+    """Train a begun run, with the simple methods beside it."""
+    learner = learner_of(run, **options.pop("changes", {}))
+    return runs.execute(learner, graph, run, CPU, references(learner), **options)
+
+
+def load_run(graph: DynamicGraph, run: RunFolder) -> Any:
+    return runs.load_run(learner_of(run), graph, run, CPU)
+
+
+def evaluate(fitted: Fitted, run: RunFolder, **options: Any) -> dict[str, Any]:
+    learner = learner_of(run)
+    return runs.evaluate(learner, fitted, run, references(learner), **options)
 
 
 def same_weights(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
@@ -77,14 +101,20 @@ def break_loss(monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
 
 def with_other_future(graph: DynamicGraph, last: int) -> DynamicGraph:
     """After step `last` every edge leads elsewhere and every feature is another."""
+
+    def moved(ends: Any, steps: Any) -> Any:
+        return np.where(steps > last, (ends * 7 + 3) % graph.num_nodes, ends)
+
     rows, steps, neighbours = graph.snapshot.entries()
-    later = steps > last
-    rows, neighbours = (np.where(later, (ends * 7 + 3) % graph.num_nodes, ends) for ends in (rows, neighbours))
+    rows, neighbours = moved(rows, steps), moved(neighbours, steps)
     history, snapshot = history_and_snapshot(rows, neighbours, steps, graph.num_nodes, graph.num_steps)
     assert graph.features is not None
     features = np.array(graph.features)
     features[last + 1 :] = features[last + 1 :] * -3 + 1
-    return replace(graph, history=history, snapshot=snapshot, features=features)
+    log = graph.require(events=True).events
+    assert log is not None
+    events = replace(log, source=moved(log.source, log.step), target=moved(log.target, log.step))
+    return replace(graph, history=history, snapshot=snapshot, features=features, events=events).validate()
 
 
 @dataclass(frozen=True)

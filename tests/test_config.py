@@ -8,7 +8,6 @@ import pytest
 from pydantic import ValidationError
 
 from chronospike.config import (
-    Settings,
     make_settings,
     parse_assignments,
     preset_names,
@@ -17,6 +16,7 @@ from chronospike.config import (
     write_settings,
 )
 from chronospike.errors import InputError
+from chronospike.methods.chronospike.settings import ChronoSpikeSettings as Settings
 
 
 def test_the_presets_are_those_that_are_promised() -> None:
@@ -25,13 +25,13 @@ def test_the_presets_are_those_that_are_promised() -> None:
 
 @pytest.mark.parametrize("name", preset_names())
 def test_a_preset_is_valid_and_opens_with_the_command_that_runs_it(name: str) -> None:
-    make_settings(read_preset(name))
+    make_settings(Settings, read_preset(name))
     text = files("chronospike.presets").joinpath(f"{name}.yaml").read_text(encoding="utf-8")
     assert text.startswith("# chronospike train ")
 
 
 def test_the_paper_preset_is_the_defaults_with_bare_neuron_parameters() -> None:
-    assert make_settings(read_preset("paper")) == Settings(neuron_form="raw", standardise_over="all")
+    assert make_settings(Settings, read_preset("paper")) == Settings(neuron_form="raw", standardise_over="all")
 
 
 def test_the_defaults_are_the_papers() -> None:
@@ -43,7 +43,7 @@ def test_the_defaults_are_the_papers() -> None:
 
 def test_an_unknown_setting_gets_the_nearest_name() -> None:
     with pytest.raises(InputError, match="there is no setting 'fanout'. Did you mean 'fanouts'\\?"):
-        make_settings({"fanout": [5, 2]})
+        make_settings(Settings, {"fanout": [5, 2]})
     with pytest.raises(InputError, match="Did you mean 'dropout'"):
         Settings().change(drop_out=0.5)
 
@@ -63,13 +63,13 @@ def test_an_unknown_setting_gets_the_nearest_name() -> None:
 def test_a_value_out_of_range_gets_the_range(values: dict[str, Any], allowed: str) -> None:
     name, value = next(iter(values.items()))
     with pytest.raises(InputError) as caught:
-        make_settings(values)
+        make_settings(Settings, values)
     assert str(caught.value) == f"setting '{name}' is {value}: it must be {allowed}"
 
 
 def test_a_choice_that_does_not_exist_gets_the_choices() -> None:
     with pytest.raises(InputError, match="setting 'neuron' is 'lif': input should be 'adaptive', 'fixed' or 'relu'"):
-        make_settings({"neuron": "lif"})
+        make_settings(Settings, {"neuron": "lif"})
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_value_of_the_wrong_kind_is_named(values: dict[str, Any]) -> None:
     with pytest.raises(
         InputError, match="^setting '(learning_rate|weight_decay|hidden|epochs|fanouts|features|static)' is"
     ):
-        make_settings(values)
+        make_settings(Settings, values)
 
 
 @pytest.mark.parametrize(
@@ -103,12 +103,12 @@ def test_a_value_of_the_wrong_kind_is_named(values: dict[str, Any]) -> None:
 )
 def test_settings_that_contradict_each_other_are_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        make_settings(values)
+        make_settings(Settings, values)
 
 
 def test_heads_do_not_matter_without_attention() -> None:
-    assert make_settings({"heads": 3, "aggregator": "mean"}).heads == 3
-    assert make_settings({"temporal_heads": 5, "temporal": "lstm"}).temporal_heads == 5
+    assert make_settings(Settings, {"heads": 3, "aggregator": "mean"}).heads == 3
+    assert make_settings(Settings, {"temporal_heads": 5, "temporal": "lstm"}).temporal_heads == 5
 
 
 def test_settings_cannot_be_changed_in_place() -> None:
@@ -169,11 +169,13 @@ def test_an_unknown_preset_gets_the_nearest_and_the_list() -> None:
 
 
 def test_settings_survive_being_written(tmp_path: Path) -> None:
-    settings = make_settings({"fanouts": [10, 5, 2], "hidden": [8, 8, 8], "learning_rate": 1e-5, "static": True})
+    settings = make_settings(
+        Settings, {"fanouts": [10, 5, 2], "hidden": [8, 8, 8], "learning_rate": 1e-5, "static": True}
+    )
     (tmp_path / "config.yaml").write_text(write_settings(settings))
     found = read_settings(tmp_path / "config.yaml")
     assert list(found) == list(Settings.model_fields)
-    assert make_settings(found) == settings
+    assert make_settings(Settings, found) == settings
 
 
 @pytest.mark.parametrize(
@@ -188,7 +190,7 @@ def test_settings_survive_being_written(tmp_path: Path) -> None:
 )
 def test_numbers_that_nothing_could_hold_are_refused(name: str, value: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        make_settings({name: value})
+        make_settings(Settings, {name: value})
 
 
 @pytest.mark.parametrize("text", ["9" * 5000, "2020-99-99", "[" * 5000])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import pickle
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,6 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
 from sklearn.model_selection import GridSearchCV
 
-from chronospike.config import Settings
 from chronospike.data.attributes import Column
 from chronospike.data.csr import history_and_snapshot
 from chronospike.data.graph import DynamicGraph
@@ -21,6 +21,9 @@ from chronospike.data.ids import NodeIds
 from chronospike.data.synthetic import synthetic_graph
 from chronospike.errors import InputError, StorageError
 from chronospike.estimator import ChronoSpikeClassifier
+from chronospike.methods.chronospike.network import ChronoSpikeNetwork
+from chronospike.methods.chronospike.settings import ChronoSpikeSettings as Settings
+from chronospike.nn.dispatch import PLAIN
 
 SMALL: dict[str, Any] = {
     "hidden": (16, 8), "heads": 2, "temporal_heads": 2, "feedforward": 16, "fanouts": (3, 2), "dropout": 0.2,
@@ -86,6 +89,27 @@ def test_fit_leaves_the_callers_generator_alone(graph: DynamicGraph) -> None:
     before = torch.random.get_rng_state()
     ChronoSpikeClassifier(**{**SMALL, "epochs": 1}).fit(graph)
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_fit_leaves_torchs_settings_and_the_environment_as_they_were(graph: DynamicGraph) -> None:
+    def settings() -> tuple[Any, ...]:
+        precision = torch.get_float32_matmul_precision()
+        return torch.get_num_threads(), precision, torch.get_default_dtype(), torch.is_grad_enabled(), dict(os.environ)
+
+    before = settings()
+    ChronoSpikeClassifier(**{**SMALL, "epochs": 1}).fit(graph)
+    assert settings() == before
+
+
+def test_fits_and_predictions_keep_freed_memory_as_commands_do(
+    graph: DynamicGraph, fitted: ChronoSpikeClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr("chronospike.estimator.keep_freed_memory", lambda: calls.append("kept"))
+    ChronoSpikeClassifier(**{**SMALL, "epochs": 1}).fit(graph)
+    assert calls == ["kept"]
+    ChronoSpikeClassifier.load(fitted.save(tmp_path / "saved"), graph, device="cpu").predict(TEST)
+    assert calls == ["kept", "kept"]
 
 
 def test_predictions_are_the_likeliest_classes_of_the_graph(fitted: ChronoSpikeClassifier) -> None:
@@ -232,8 +256,10 @@ def test_a_saved_classifier_gives_the_same_bits(
 def test_a_classifier_loaded_takes_the_kernels_of_its_settings(graph: DynamicGraph, tmp_path: Path) -> None:
     plain = ChronoSpikeClassifier(graph, **{**SMALL, "epochs": 1}, kernels="plain", refit=True).fit(TRAIN)
     found = ChronoSpikeClassifier.load(plain.save(tmp_path / "model"), graph, device="cpu")
-    assert found.first_model_ is not None
-    assert (found.model_.kernels, found.first_model_.kernels) == ("plain", "plain")
+    network = found._on(graph).network
+    assert isinstance(network, ChronoSpikeNetwork)
+    plan = network.plan
+    assert (plan.attention, plan.neurons, plan.readout) == (PLAIN.attention, PLAIN.neurons, PLAIN.readout)
 
 
 def test_a_classifier_loaded_without_a_graph_takes_it_with_the_call(

@@ -14,22 +14,24 @@ def test_a_package_is_there_if_it_can_be_found(monkeypatch: pytest.MonkeyPatch, 
     optional.has_triton.cache_clear()
 
 
-def test_triton_that_is_not_there_or_does_not_run_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_triton_that_is_not_there_or_does_not_run_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
-    from chronospike.nn.kernels import sums
+    from chronospike import triton_common
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    optional.triton_works.cache_clear()
+    optional.triton_trouble.cache_clear()
+    assert optional.triton_trouble(device) is None
     assert optional.triton_works(device)
-    optional.triton_works.cache_clear()
 
-    def refuse(_: torch.Tensor) -> None:
+    def refuse(_: torch.device) -> None:
         raise RuntimeError("Failed to find C compiler")
 
-    monkeypatch.setattr(sums, "add_up", refuse)
+    monkeypatch.setattr(triton_common, "launch_smallest", refuse)
+    optional.triton_trouble.cache_clear()
     with pytest.warns(UserWarning, match="Failed to find C compiler"):
-        assert not optional.triton_works(device)
-    optional.triton_works.cache_clear()
-    monkeypatch.setattr(optional, "has_triton", lambda: False)
+        assert optional.triton_trouble(device) == "Triton does not work here: Failed to find C compiler"
     assert not optional.triton_works(device)
-    optional.triton_works.cache_clear()
+    monkeypatch.setattr(optional, "has_triton", lambda: False)
+    optional.triton_trouble.cache_clear()
+    assert optional.triton_trouble(device) == "Triton is not installed"
+    optional.triton_trouble.cache_clear()

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 from chronospike import rng
+from chronospike.rng_kernels import below_numba, chance_numba, derive_numba
+from tests.plain_rng import below, chance
 
 words = st.integers(0, 2**64 - 1)
 
@@ -28,17 +32,34 @@ def test_a_stream_is_splitmix64(key: int, stream: list[int]) -> None:
     assert [rng.derive(key, i) for i in range(len(stream))] == stream
 
 
+def test_a_purpose_is_salted_with_a_hash_of_its_name() -> None:
+    # `printf sampler | b2sum -l 64`, then rank 0, then the two indices.
+    salted = rng.derive(5, 0xECCC65B18DBD6570)
+    assert rng.stream(5, "sampler") == rng.derive(salted, 0)
+    assert rng.stream(5, "sampler", 3, 8) == rng.derive(rng.derive(rng.derive(salted, 0), 3), 8)
+    assert rng.stream(5, "sampler", 3, rank=2) == rng.derive(rng.derive(salted, 2), 3)
+
+
+PURPOSES = ("sampler", "inference", "dropout", "init", "label mask", "batches")
+
+
+def test_no_two_seeds_purposes_ranks_and_epochs_share_a_word() -> None:
+    every = product((-1, 0, 1), PURPOSES, range(3), range(4))
+    keys = [rng.stream(seed, purpose, epoch, rank=rank) for seed, purpose, rank, epoch in every]
+    drawn = [rng.derive(key, i) for key in keys for i in range(50)]
+    assert len({*keys, *drawn}) == len(keys) + len(drawn) == 3 * 6 * 3 * 4 * 51
+
+
 @given(words, words, st.integers(1, 2**31), st.floats(0, 1))
-def test_the_three_forms_agree_to_the_bit(key: int, index: int, bound: int, p: float) -> None:
+@settings(deadline=None)
+def test_the_compiled_forms_agree_to_the_bit(key: int, index: int, bound: int, p: float) -> None:
     word, threshold = rng.derive(key, index), rng.threshold(p)
     # Numba hands a uint64 back as a Python integer, which it would take for an int64.
-    compiled = np.uint64(rng.derive_numba(np.uint64(key), np.uint64(index)))
+    compiled = np.uint64(derive_numba(np.uint64(key), np.uint64(index)))
     tensor = rng.derive_torch(torch.tensor([rng.signed(key)]), torch.tensor([rng.signed(index)]))
     assert [int(compiled)] == as_words(tensor) == [word]
-    assert rng.below_numba(compiled, bound) == rng.below_torch(tensor, torch.tensor(bound)).item()
-    assert rng.below_numba(compiled, bound) == rng.below(word, bound)
-    assert rng.chance_numba(compiled, np.uint64(threshold)) == rng.chance_torch(tensor, threshold).item()
-    assert rng.chance_numba(compiled, np.uint64(threshold)) == rng.chance(word, threshold)
+    assert below_numba(compiled, bound) == below(word, bound)
+    assert chance_numba(compiled, np.uint64(threshold)) == chance(word, threshold)
 
 
 @pytest.mark.parametrize(
@@ -46,19 +67,24 @@ def test_the_three_forms_agree_to_the_bit(key: int, index: int, bound: int, p: f
     [(0, 10, 0), (2**64 - 1, 10, 9), (2**63, 10, 5), (2**63 - 1, 10, 4), (2**64 - 1, 2**31, 2**31 - 1), (7, 1, 0)],
 )
 def test_below_scales_the_upper_half_of_the_word(word: int, bound: int, result: int) -> None:
-    assert rng.below(word, bound) == result
+    assert below_numba(np.uint64(word), bound) == result
+
+
+def happens(word: int, p: float) -> bool:
+    return bool(chance_numba(np.uint64(word), np.uint64(rng.threshold(p))))
 
 
 @given(words)
+@settings(deadline=None)
 def test_chance_is_never_at_zero_and_always_at_one(word: int) -> None:
-    assert not rng.chance(word, rng.threshold(0.0))
-    assert rng.chance(word, rng.threshold(1.0))
+    assert not happens(word, 0.0)
+    assert happens(word, 1.0)
 
 
 def test_chance_compares_the_lower_half_of_the_word() -> None:
-    assert rng.chance(2**31 - 1, rng.threshold(0.5))
-    assert not rng.chance(2**31, rng.threshold(0.5))
-    assert rng.chance(7 << 32, rng.threshold(1e-9))
+    assert happens(2**31 - 1, 0.5)
+    assert not happens(2**31, 0.5)
+    assert happens(7 << 32, 1e-9)
 
 
 def grid() -> torch.Tensor:
@@ -87,12 +113,13 @@ def test_the_halves_of_a_word_are_uncorrelated() -> None:
 
 @pytest.mark.parametrize("bound", [2, 3, 7, 100])
 def test_bounded_draws_are_uniform(bound: int) -> None:
-    drawn = rng.below_torch(grid().flatten(), torch.tensor(bound))
-    assert stats.chisquare(torch.bincount(drawn, minlength=bound)).pvalue > 1e-3
+    drawn = [below(word, bound) for word in as_words(grid().flatten())]
+    assert stats.chisquare(np.bincount(drawn, minlength=bound)).pvalue > 1e-3
 
 
 def test_successive_draws_fall_uniformly_into_pairs() -> None:
-    drawn = rng.below_torch(grid(), torch.tensor(8))
+    # The upper three bits, which are what `below` makes of a bound of 8.
+    drawn = (grid() >> 61) & 7
     pairs = (8 * drawn[..., :-1] + drawn[..., 1:]).flatten()[::2]
     assert stats.chisquare(torch.bincount(pairs, minlength=64)).pvalue > 1e-3
 

@@ -10,7 +10,9 @@ import torch
 pytest.importorskip("triton")
 from triton.runtime.errors import OutOfResources
 
-from chronospike.triton_common import tried
+from chronospike.triton_common import trial_error
+
+CPU = torch.device("cpu")
 
 
 def failing(error: Exception) -> Callable[[], NoReturn]:
@@ -22,18 +24,25 @@ def failing(error: Exception) -> Callable[[], NoReturn]:
 
 def test_a_kernel_that_a_compiler_refuses_is_left_out_and_a_warning_says_why() -> None:
     with pytest.warns(UserWarning, match="the pooling cannot be used here \\(no compiler\\); the plain path is taken"):
-        assert not tried("the pooling", failing(RuntimeError("no compiler\nand much more")))
+        assert trial_error("the pooling", CPU, failing(RuntimeError("no compiler\nand much more"))) == "no compiler"
     with pytest.warns(UserWarning, match="\\(RuntimeError\\)"):
-        assert not tried("the pooling", failing(RuntimeError()))
+        assert trial_error("the pooling", CPU, failing(RuntimeError())) == "RuntimeError"
 
 
 def test_too_little_room_is_expected_and_a_kernel_that_runs_is_taken() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert not tried("the pooling", failing(OutOfResources(300_000, 100_000, "shared memory")))
-        assert tried("the pooling", lambda: None)
+        full = failing(OutOfResources(300_000, 100_000, "shared memory"))
+        assert trial_error("the pooling", CPU, full) == "does not fit this GPU's registers and shared memory"
+        assert trial_error("the pooling", CPU, lambda: None) is None
 
 
 def test_a_full_gpu_is_not_mistaken_for_a_bad_compiler() -> None:
     with pytest.raises(torch.OutOfMemoryError):
-        tried("the pooling", failing(torch.OutOfMemoryError("full")))
+        trial_error("the pooling", CPU, failing(torch.OutOfMemoryError("full")))
+
+
+def test_a_trial_leaves_the_generator_alone() -> None:
+    before = torch.get_rng_state()
+    trial_error("the pooling", CPU, lambda: torch.rand(3))
+    assert torch.equal(torch.get_rng_state(), before)

@@ -16,18 +16,24 @@ if TYPE_CHECKING:
     from chronospike.data.storage import open_graph, save_graph
     from chronospike.errors import ChronoSpikeError, InputError
     from chronospike.estimator import ChronoSpikeClassifier
+    from chronospike.features.make import carry_features, make_features
+    from chronospike.features.options import DeepWalk, FastRP
     from chronospike.sampling import HybridSampler
 
 # Loaded on first use, so that `import chronospike` and `chronospike --help` stay quick.
 _HOMES = {
     "ChronoSpikeClassifier": "chronospike.estimator",
     "ChronoSpikeError": "chronospike.errors",
+    "DeepWalk": "chronospike.features.options",
     "DynamicGraph": "chronospike.data.graph",
+    "FastRP": "chronospike.features.options",
     "HybridSampler": "chronospike.sampling",
     "InputError": "chronospike.errors",
     "Split": "chronospike.data.splits",
+    "carry_features": "chronospike.features.make",
     "import_graph": "chronospike.data.ingest",
     "load_dataset": "chronospike.data.datasets",
+    "make_features": "chronospike.features.make",
     "make_split": "chronospike.data.splits",
     "open_graph": "chronospike.data.storage",
     "save_graph": "chronospike.data.storage",
@@ -36,13 +42,17 @@ _HOMES = {
 __all__ = [
     "ChronoSpikeClassifier",
     "ChronoSpikeError",
+    "DeepWalk",
     "DynamicGraph",
+    "FastRP",
     "HybridSampler",
     "InputError",
     "Split",
     "__version__",
+    "carry_features",
     "import_graph",
     "load_dataset",
+    "make_features",
     "make_split",
     "open_graph",
     "save_graph",

@@ -1,7 +1,8 @@
-"""The settings of a run: one flat list of names, each with its range, its default and where that comes from.
+"""Settings: flat names, each with its range, its default and where that comes from.
 
-`Settings()` is the paper. A preset changes some of them, `--set key=value` others. A name that does not exist
-and a value out of range are errors that say the nearest name and the range.
+`Settings` holds what every method shares: the features, the split and the seed. A method adds its own in a class that
+derives from this one. A preset changes some of them, `--set key=value` others. A name that does not exist and a value
+out of range are errors that say the nearest name and the range.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -27,7 +28,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class Settings(BaseModel):
-    """Everything that decides what a run computes. Frozen: change it with `settings.change(...)`."""
+    """What every method shares. Frozen: change it with `settings.change(...)`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -50,105 +51,50 @@ class Settings(BaseModel):
     split_seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(42, description="the benchmark's; runs differ by `seed`")
     split_order: Literal["random", "time"] = Field("random", description="or train on the nodes seen first")
 
-    # Sampling (section 4.2)
-    fanouts: tuple[Count, ...] = Field((5, 2), min_length=1, max_length=16, description="neighbours sampled per layer")
-    p: Share = Field(0.5, description="share of neighbours from the history")
-    history: Literal["strict", "inclusive"] = Field("strict", description="edges before t, or up to t")
-    mix: Literal["bernoulli", "split"] = Field("bernoulli", description="per slot, or fixed counts as in SpikeNet")
-    replace: bool = Field(False, description="sample with replacement")
+    seed: Seed = Field(0, description="of everything random but the split and the features")
 
-    # Network (sections 4.2 to 4.4)
-    hidden: tuple[Width, ...] = Field((128, 64), min_length=1, max_length=16, description="channels per layer")
-    heads: Count = Field(4, description="attention heads over neighbours")
-    dropout: Dropout = Field(0.7, description="on the spikes between layers")
-    aggregator: Literal["attention", "mean", "sum"] = "attention"
-    neuron: Literal["adaptive", "fixed", "relu"] = "adaptive"
-    neuron_form: Literal["softplus", "raw"] = Field("softplus", description="'raw' is the paper's bare parameter")
-    reset_gradient: Literal["detach", "full", "straight_through"] = "detach"
-    temporal: Literal["transformer", "lstm", "mean", "last"] = "transformer"
-    temporal_heads: Count = Field(4, description="attention heads over steps")
-    feedforward: Width = Field(128, description="width inside the Transformer")
-    temporal_dropout: Dropout = 0.1
-    positions: Literal["learned", "rotary"] = "learned"
-    max_steps: Count = Field(200, description="rows of the position table; gives the paper's parameter count")
-    static: bool = Field(False, description="use the last snapshot only (an ablation)")
-    label_inputs: bool = Field(False, description="training labels of sampled neighbours as extra inputs")
-    label_mask: Share = Field(0.2, description="share of those labels hidden in training")
-
-    # Training (section 4.5, Algorithm 2)
-    epochs: Count = 100
-    batch_size: Count = Field(1024, description="at most so many nodes a batch")
-    min_batches: Count = Field(1, description="at least so many batches an epoch, where that leaves 32 nodes in each")
-    accumulate: Count = Field(1, description="batches per step of the optimiser")
-    learning_rate: Positive = 5e-3
-    weight_decay: AtLeastZero = 1e-4
-    schedule: Literal["constant", "cosine"] = "constant"
-    clip: AtLeastZero = Field(1.0, description="largest gradient norm; 0 turns clipping off")
-    patience: Count = Field(10, description="epochs without a better validation Macro-F1")
-    refit: bool = Field(
-        False, description="then train again on the validation nodes too, for the best number of epochs"
-    )
-    contrastive: AtLeastZero = Field(0.1, description="weight λ of the InfoNCE term")
-    temperature: Positive = Field(0.5, description="of the InfoNCE term")
-    view_dropout: Dropout = Field(0.1, description="makes the two views of the InfoNCE term")
-    class_weights: Literal["none", "balanced"] = Field("none", description="'balanced' for skewed labels")
-    label_smoothing: Dropout = Field(0.0, description="share of each label given to all classes alike")
-    weight_average: Dropout = Field(0.0, description="running mean of the weights: share kept at each step; 0 for none")
-    precision: Literal["auto", "single", "half"] = Field(
-        "auto", description="of features and products; 'auto' is 'half' on a GPU. Sums and membranes stay single"
-    )
-    kernels: Literal["auto", "plain"] = Field("auto", description="'plain' leaves the fused kernels aside")
-
-    # Inference
-    samples: Count = Field(1, description="sampled neighbourhoods averaged at inference")
-
-    seed: Seed = Field(0, description="of weights, batches, sampling and dropout")
-
-    def change(self, **values: Any) -> Settings:
+    def change(self, **values: Any) -> Self:
         """A copy with other values, checked."""
-        return make_settings({**self.model_dump(), **values})
+        return make_settings(type(self), {**self.model_dump(), **values})
+
+    def check(self) -> None:
+        """Raise `InputError` where settings contradict one another; a method adds its own rules."""
+        if self.validation >= self.ratio:
+            raise InputError(
+                f"validation {self.validation} must be smaller than ratio {self.ratio}, which it is taken from"
+            )
 
 
-def make_settings(values: Mapping[str, Any]) -> Settings:
-    """Checked settings from names and values; names left out keep their defaults."""
-    unknown = [name for name in values if name not in Settings.model_fields]
+Kind = TypeVar("Kind", bound=Settings)
+
+
+def make_settings(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
+    """Checked settings of a method from names and values; names left out keep their defaults."""
+    unknown = [name for name in values if name not in kind.model_fields]
     if unknown:
-        raise InputError(f"there is no setting '{unknown[0]}'.{nearest(unknown[0], Settings.model_fields)}")
+        raise InputError(f"there is no setting '{unknown[0]}'.{nearest(unknown[0], kind.model_fields)}")
     try:
-        settings = Settings(**values)
+        settings = kind(**values)
     except ValidationError as error:
         first = error.errors()[0]
         name, message = str(first["loc"][0]), first["msg"]
-        allowed = _range(name) if first["type"].startswith(("greater_than", "less_than")) else ""
+        allowed = _range(kind, name) if first["type"].startswith(("greater_than", "less_than")) else ""
         why = f"it must be {allowed}" if allowed else f"{message[0].lower()}{message[1:]}"
         raise InputError(f"setting '{name}' is {values.get(name)!r}: {why}") from None
-    return _consistent(settings)
+    settings.check()
+    return settings
 
 
-def _range(name: str) -> str:
+def _range(kind: type[Settings], name: str) -> str:
     """The bounds of a setting, such as `0 <= p <= 1`; empty where the setting itself has none."""
     low = high = ""
-    for bound in Settings.model_fields[name].metadata:
+    for bound in kind.model_fields[name].metadata:
         for key, sign in (("ge", "<="), ("gt", "<"), ("le", "<="), ("lt", "<")):
             if hasattr(bound, key) and key.startswith("g"):
                 low = f"{getattr(bound, key)} {sign} "
             elif hasattr(bound, key):
                 high = f" {sign} {getattr(bound, key)}"
     return f"{low}{name}{high}" if low or high else ""
-
-
-def _consistent(s: Settings) -> Settings:
-    if len(s.fanouts) != len(s.hidden):
-        raise InputError(f"fanouts {s.fanouts} and hidden {s.hidden} must have one entry per layer each")
-    if s.aggregator == "attention":
-        for width in s.hidden:
-            if width % s.heads:
-                raise InputError(f"hidden width {width} cannot be split into {s.heads} heads")
-    if s.temporal == "transformer" and s.hidden[-1] % s.temporal_heads:
-        raise InputError(f"the last hidden width {s.hidden[-1]} cannot be split into {s.temporal_heads} temporal heads")
-    if s.validation >= s.ratio:
-        raise InputError(f"validation {s.validation} must be smaller than ratio {s.ratio}, which it is taken from")
-    return s
 
 
 def parse_assignments(assignments: list[str]) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import sys
 import warnings
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -20,22 +21,27 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from chronospike.config import Settings, make_settings, read_preset, read_settings, write_settings
+from chronospike.config import make_settings, read_preset, read_settings, write_settings
 from chronospike.data.as_of import step_as_of
 from chronospike.data.attributes import AttributeEncoder
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.storage import structure_key
 from chronospike.errors import InputError, StorageError, nearest
-from chronospike.features.recipes import check_transfer, methods_for, with_features_for
+from chronospike.features.make import with_features_for
+from chronospike.features.recipes import check_transfer, methods_for
 from chronospike.files import atomic_folder, read_json, write_json
+from chronospike.methods.chronospike.learner import ChronoSpikeLearner
+from chronospike.methods.chronospike.network import ChronoSpikeNetwork, architecture
+from chronospike.methods.chronospike.settings import ChronoSpikeSettings
+from chronospike.methods.chronospike.weights import rebuild
 from chronospike.nn.model import ChronoSpike
-from chronospike.training.device import choose_device
-from chronospike.training.inference import infer
+from chronospike.training.device import choose_device, keep_freed_memory
+from chronospike.training.gradient import GradientFitted
 from chronospike.training.known_labels import KnownLabels, check_classes, check_nodes, known_labels
-from chronospike.training.loop import EpochReport, Trainer, Watcher
-from chronospike.training.problem import Problem, architecture, make_problem, new_model
-from chronospike.training.refit import Fitted, is_refitted, second_trainer
-from chronospike.training.weights import class_names, load_weights, rebuild, save_weights
+from chronospike.training.learner import Cost, FitContext
+from chronospike.training.loop import EpochReport, Watcher
+from chronospike.training.task import Task, make_task
+from chronospike.training.weights import class_names, load_weights, save_weights
 
 _SETTINGS, _WEIGHTS, _LABELS = "config.yaml", "model.safetensors", "labels.parquet"
 _FIRST, _INPUTS = "first.safetensors", "inputs.json"
@@ -54,7 +60,7 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         preset: a preset by name, or a YAML file; None for the paper's settings.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         verbose: a line per epoch on standard error.
-        settings: any of `chronospike.config.Settings` by name; they go before the preset's.
+        settings: any of `ChronoSpikeSettings` by name; they go before those of the preset.
 
     Attributes:
         classes_: `[C]` the classes, in the order of the columns of `predict_proba`.
@@ -87,6 +93,11 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def fit(self, X: Any = None, nodes: Any = None, y: Any = None) -> Self:
         """Train on `fit(graph, nodes, y)` or `fit(nodes, y)`.
 
+        Of the process it changes what the command line does: the C library keeps large freed blocks from here on
+        (`keep_freed_memory`; predictions do the same), and importing this class from `chronospike` has told OpenMP's
+        threads to sleep while they wait, unless torch was there before or the environment says otherwise. Torch's
+        random generators are left as they were.
+
         Args:
             X: a graph, or the nodes.
             nodes: `[K]` node indices; by default every labelled node of the graph.
@@ -95,26 +106,25 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         graph, chosen, labels = _arguments(X, nodes, y, self.graph)
         settings = self._settings()
         device = choose_device(self.device)
+        keep_freed_memory()
         known, classes = known_labels(graph, chosen, labels, settings.validation, settings.split_seed)
         featured = with_features_for(graph, settings, str(device))
-        problem = _problem(featured, known, classes, settings, device)
-        model = new_model(settings, problem.inputs.width, len(classes))
-        # Training seeds torch's own generators for each batch; the caller's are given back as they were.
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            trainer = Trainer(model, problem)
-            trainer.run(Watcher(on_epoch=_say if self.verbose else None))
-            self.history_ = list(trainer.state.history)
-            self.first_model_: ChronoSpike | None = None
-            if is_refitted(settings.refit, problem.split):
-                self.first_model_ = trainer.model
-                trainer = second_trainer(trainer)
-                trainer.run()
-        self.classes_, self.settings_, self.model_ = classes, settings, trainer.model
-        self.known_ = known
-        self.encoder_ = problem.inputs.encoder
+        task = _task(featured, known, classes, settings, device)
+        self.history_: list[EpochReport] = []
+
+        def on_epoch(report: EpochReport) -> None:
+            self.history_.append(report)
+            if self.verbose:
+                _say(report)
+
+        fitted = ChronoSpikeLearner(settings).fit(task, FitContext(watcher=Watcher(on_epoch=on_epoch)))
+        self.model_ = cast(ChronoSpike, fitted.network.module)
+        self.first_model_ = None if fitted.first is None else cast(ChronoSpike, fitted.first.module)
+        self.classes_, self.settings_, self.known_ = classes, settings, known
+        self.encoder_ = None if task.features is None else task.features.encoder
         self.edges_ = structure_key(graph) if featured is not graph and featured.made_features else None
         self.graph_: DynamicGraph | None = graph
-        self._problem_of_graph = (graph, problem)
+        self._fitted_on = (graph, fitted)
         return self
 
     def predict(
@@ -141,15 +151,15 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """
         fitted, chosen = self._ready(X, nodes, ids, as_of)
         if not smooth:
-            return infer(fitted.model, fitted.problem, chosen)[0].numpy()
-        smoothed, self.smoothing_ = fitted.smoothed(fitted.probabilities())
+            return fitted.probabilities(chosen)
+        everyone = fitted.probabilities(np.arange(fitted.task.graph.num_nodes)).astype(np.float64)
+        smoothed, self.smoothing_ = fitted.smoothed(everyone)
         return smoothed[chosen]
 
     def embed(self, X: Any = None, nodes: Any = None, *, ids: Any = None, as_of: Any = None) -> NDArray[np.float32]:
         """`[K, hidden[-1]]` embeddings z of each node; the arguments are those of `predict_proba`."""
         fitted, chosen = self._ready(X, nodes, ids, as_of)
-        embeddings: NDArray[np.float32] = infer(fitted.model, fitted.problem, chosen)[1].numpy()
-        return embeddings
+        return fitted.embeddings(chosen)
 
     def score(
         self,
@@ -183,9 +193,9 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         check_is_fitted(self, "model_")
         with atomic_folder(Path(path), overwrite=overwrite, marker=_SETTINGS) as folder:
             (folder / _SETTINGS).write_text(write_settings(self.settings_), encoding="utf-8")
-            save_weights(self.model_, folder / _WEIGHTS, class_names=self.classes_.tolist())
-            if self.first_model_ is not None:
-                save_weights(self.first_model_, folder / _FIRST, class_names=self.classes_.tolist())
+            for model, name in ((self.model_, _WEIGHTS), (self.first_model_, _FIRST)):
+                if model is not None:
+                    save_weights(model, folder / name, asdict(model.architecture), self.classes_.tolist())
             self.known_.save(folder / _LABELS)
             encoder = None if self.encoder_ is None else self.encoder_.to_json()
             write_json(folder / _INPUTS, {"attributes": encoder, "edges": self.edges_})
@@ -195,7 +205,7 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def load(cls, path: str | Path, graph: DynamicGraph | None = None, *, device: str = "auto") -> Self:
         """A fitted classifier from a folder that `save` wrote, for the same graph, a later one or another."""
         folder = Path(path)
-        settings = make_settings(read_settings(folder / _SETTINGS))
+        settings = make_settings(ChronoSpikeSettings, read_settings(folder / _SETTINGS))
         tensors, metadata = load_weights(folder / _WEIGHTS)
         model = rebuild(tensors, metadata, folder / _WEIGHTS)
         classes, a = np.array(class_names(metadata)), model.architecture
@@ -208,12 +218,10 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         if described.get("attributes") is not None:
             found.encoder_ = AttributeEncoder.from_json(described["attributes"], str(folder / _INPUTS))
         found.model_ = model.to(choose_device(device))
-        model.kernels = settings.kernels
         found.first_model_ = None
         if settings.refit and (folder / _FIRST).is_file():
             first = rebuild(*load_weights(folder / _FIRST), folder / _FIRST)
             found.first_model_ = first.to(choose_device(device))
-            first.kernels = settings.kernels
         found.classes_, found.settings_ = classes, settings
         found.known_ = KnownLabels.read(folder / _LABELS, len(classes))
         found.graph_, found.history_ = graph, []
@@ -221,12 +229,12 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Every parameter by name; a setting that was not given has the preset's value."""
-        base = make_settings(self._preset_values()).model_dump()
+        base = make_settings(ChronoSpikeSettings, self._preset_values()).model_dump()
         return {**{name: getattr(self, name) for name in _OWN}, **base, **self._given()}
 
     def set_params(self, **params: Any) -> Self:
         """Change parameters by name; all names are checked before any is changed, values when `fit` is called."""
-        names = (*_OWN, *Settings.model_fields)
+        names = (*_OWN, *ChronoSpikeSettings.model_fields)
         for name in params:
             if name not in names:
                 raise InputError(f"there is no setting '{name}'.{nearest(name, names)}")
@@ -236,16 +244,16 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def _given(self) -> dict[str, Any]:
         """The settings that were given by name."""
-        return {name: vars(self)[name] for name in Settings.model_fields if name in vars(self)}
+        return {name: vars(self)[name] for name in ChronoSpikeSettings.model_fields if name in vars(self)}
 
     def _preset_values(self) -> dict[str, Any]:
         return {} if self.preset is None else read_preset(self.preset)
 
-    def _settings(self) -> Settings:
+    def _settings(self) -> ChronoSpikeSettings:
         given = {name: _plain(value) for name, value in self._given().items()}
-        return make_settings({**self._preset_values(), **given})
+        return make_settings(ChronoSpikeSettings, {**self._preset_values(), **given})
 
-    def _ready(self, X: Any, nodes: Any, ids: Any, as_of: Any) -> tuple[Fitted, NDArray[np.int64]]:
+    def _ready(self, X: Any, nodes: Any, ids: Any, as_of: Any) -> tuple[GradientFitted, NDArray[np.int64]]:
         """What inference needs: the model with its problem, cut off after `as_of`, and the checked nodes."""
         check_is_fitted(self, "model_")
         graph, chosen, extra = _arguments(X, nodes, None, self.graph_)
@@ -257,33 +265,37 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             chosen = _by_id(graph, ids)
         chosen = check_nodes(graph, chosen)
         last = None if as_of is None else step_as_of(graph, as_of)
-        kept, problem = getattr(self, "_problem_of_graph", (None, None))
-        if problem is None or kept is not graph:
-            problem = self._new_problem(graph)
-            self._problem_of_graph = (graph, problem)
-        final, first = problem, None
-        if self.first_model_ is not None:
-            # After a refit the model knows all labels of the fit.
-            final, first = problem.with_all_labels(), (self.first_model_, problem)
-        fitted = Fitted(self.model_, final, problem.split, first)
+        kept, fitted = getattr(self, "_fitted_on", (None, None))
+        if fitted is None or kept is not graph:
+            fitted = self._on(graph)
+            self._fitted_on = (graph, fitted)
         return fitted if last is None else fitted.until(last), chosen
 
-    def _new_problem(self, graph: DynamicGraph) -> Problem:
+    def _on(self, graph: DynamicGraph) -> GradientFitted:
+        """The model on a graph that it was not fitted to."""
         settings, a = self.settings_, self.model_.architecture
         device = next(self.model_.parameters()).device
+        keep_freed_memory()
         if self.edges_ is not None and not graph.made_features:
             check_transfer(methods_for(settings, graph.features is not None), self.edges_, structure_key(graph))
         featured = with_features_for(graph, settings, str(device)) if self.edges_ is not None else graph
-        problem = _problem(featured, self.known_, self.classes_, settings, device, self.encoder_)
+        task = _task(featured, self.known_, self.classes_, settings, device, self.encoder_)
+        assert task.features is not None
         wanted = a.inputs - (a.classes if settings.label_inputs else 0)
-        if problem.inputs.width != wanted:
+        if task.features.width != wanted:
             raise InputError(
-                f"the graph gives {problem.inputs.width} inputs per node, and the model was fitted on {wanted}. "
+                f"the graph gives {task.features.width} inputs per node, and the model was fitted on {wanted}. "
                 "Make the features the same way"
             )
-        for note in problem.inputs.notes:
+        for note in task.features.notes:
             warnings.warn(note, stacklevel=4)
-        return problem
+        network, first = ChronoSpikeNetwork(task, settings, training=False), None
+        if self.first_model_ is not None:
+            # After a refit the model knows all labels of the fit.
+            network.module = self.first_model_
+            first, network = network, network.for_task(task.with_all_labels())
+        network.module = self.model_
+        return GradientFitted(network, task.split, Cost(), first)
 
     def _own_classes(self, graph: DynamicGraph, nodes: NDArray[np.int64]) -> NDArray[Any]:
         """The graph's own labels of `nodes`, written as in `classes_`."""
@@ -307,7 +319,7 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def __getstate__(self) -> dict[str, Any]:
         # What is put together from the graph on demand need not travel to another process.
-        return {name: value for name, value in super().__getstate__().items() if name != "_problem_of_graph"}
+        return {name: value for name, value in super().__getstate__().items() if name != "_fitted_on"}
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         shown = {name: getattr(self, name) for name in _OWN[1:]} | self._given()
@@ -344,17 +356,17 @@ def _by_id(graph: DynamicGraph, ids: Any) -> NDArray[np.int64]:
     return places
 
 
-def _problem(
+def _task(
     graph: DynamicGraph,
     known: KnownLabels,
     classes: NDArray[Any],
-    settings: Settings,
+    settings: ChronoSpikeSettings,
     device: torch.device,
     encoder: AttributeEncoder | None = None,
-) -> Problem:
-    """The problem of a graph whose only labels are the known ones."""
+) -> Task:
+    """The task of a graph whose only labels are the known ones."""
     labelled, split = known.placed_in(graph, tuple(str(name) for name in classes.tolist()))
-    return make_problem(labelled, settings, device, split, encoder=encoder)
+    return make_task(labelled, settings, device, split, encoder)
 
 
 def _plain(value: Any) -> Any:

@@ -23,6 +23,11 @@ def group_limit() -> float:
     return min(_limit(Path(place)) for place in _GROUP_LIMITS)
 
 
+def machine_bytes() -> int:
+    """Memory of the machine, or the part of it that this process may use."""
+    return int(min(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), group_limit()))
+
+
 def require_bytes(needed: float, what: str, way_out: str) -> None:
     """Refuse to begin `what` if it needs more than there is. `needed` should be too low rather than too high."""
     there = available_bytes()

@@ -17,16 +17,16 @@ def has_triton() -> bool:
 
 
 @cache
-def triton_works(device: torch.device) -> bool:
-    """Whether Triton is installed and can compile for this device, tried once; if it cannot, a warning says why.
-
-    It wants a C compiler on the machine and a GPU that it knows.
-    """
+def triton_trouble(device: torch.device) -> str | None:
+    """Why Triton cannot be used on this device, tried once, or None. It wants a C compiler and a GPU that it knows."""
     if not has_triton():
-        return False
-    import torch
+        return "Triton is not installed"
+    from chronospike.triton_common import launch_smallest, trial_error
 
-    from chronospike.nn.kernels.sums import add_up
-    from chronospike.triton_common import tried
+    error = trial_error("Triton's kernels", device, lambda: launch_smallest(device))
+    return error and f"Triton does not work here: {error}"
 
-    return tried("Triton's kernels", lambda: add_up(torch.zeros(2, 2, device=device)))
+
+def triton_works(device: torch.device) -> bool:
+    """Whether Triton is installed and can compile for this device."""
+    return triton_trouble(device) is None

@@ -1,22 +1,17 @@
 """Counter-based random numbers: every draw is a function of what it is for, not of what was drawn before.
 
 A *key* names a stream and `derive(key, i)` is its i-th 64-bit word, which can be a random draw or the key of
-a stream below it, so `derive(derive(derive(seed, epoch), root), step)` names one stream per (seed, epoch, root,
-step). The words of a stream are those of SplitMix64 started at the key.
+a stream below it, so `derive(derive(key, root), step)` names one stream per (key, root, step). The words of a stream
+are those of SplitMix64 started at the key. The topmost key comes from `stream`: no two purposes share words.
 
-Each function comes in three forms that agree to the bit: plain Python integers (the reference), numba, and torch
-tensors. torch has no unsigned 64-bit arithmetic: its form keeps the same bits in int64, whose products wrap.
-
-Numba does not notice a change in this file when it looks for a cached kernel of another file: after editing the
-compiled forms here, delete the caches (`__pycache__/*.nbi`) of the kernels that call them.
+The forms of `derive` for torch tensors, and for numba in `rng_kernels`, agree with the plain one to the bit. torch has
+no unsigned 64-bit arithmetic: its form keeps the same bits in int64, whose products wrap.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numba import njit
+from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
@@ -28,6 +23,18 @@ _SECOND = 0x94D049BB133111EB
 _HALF = 2**32
 
 
+def stream(seed: int, purpose: str, *indices: int, rank: int = 0) -> int:
+    """The key of what `seed` gives one purpose ("dropout", "batches", …), of its epoch, batch … `indices`.
+
+    Processes that work together draw different words: each gives its `rank`, one that works alone has rank 0.
+    """
+    salt = int.from_bytes(blake2b(purpose.encode(), digest_size=8).digest(), "big")
+    key = derive(derive(seed, salt), rank)
+    for index in indices:
+        key = derive(key, index)
+    return key
+
+
 def derive(key: int, index: int) -> int:
     """The 64-bit word number `index` (from 0) of the stream `key`; both are taken modulo 2^64."""
     z = (key + (index + 1) * _GOLDEN) & _MASK
@@ -36,45 +43,9 @@ def derive(key: int, index: int) -> int:
     return z ^ (z >> 31)
 
 
-def below(word: int, bound: int) -> int:
-    """A uniform integer in 0..bound-1 from the upper half of `word`; `bound` is at most 2^31."""
-    return ((word >> 32) * bound) >> 32
-
-
-def chance(word: int, threshold: int) -> bool:
-    """True with the probability that `threshold` stands for, from the lower half of `word`."""
-    return (word & (_HALF - 1)) < threshold
-
-
 def threshold(p: float) -> int:
     """The probability `p` in units of 2^-32: never true at 0, always at 1."""
     return round(p * _HALF)
-
-
-_U_GOLDEN, _U_FIRST, _U_SECOND = np.uint64(_GOLDEN), np.uint64(_FIRST), np.uint64(_SECOND)
-_U_LOW = np.uint64(_HALF - 1)
-_U1, _U27, _U30, _U31, _U32 = (np.uint64(n) for n in (1, 27, 30, 31, 32))
-
-
-@njit(nogil=True, cache=True)
-def derive_numba(key: Any, index: Any) -> Any:
-    """`derive` of two uint64."""
-    z = key + (np.uint64(index) + _U1) * _U_GOLDEN
-    z = (z ^ (z >> _U30)) * _U_FIRST
-    z = (z ^ (z >> _U27)) * _U_SECOND
-    return z ^ (z >> _U31)
-
-
-@njit(nogil=True, cache=True)
-def below_numba(word: Any, bound: Any) -> Any:
-    """`below`, as int64."""
-    return np.int64(((word >> _U32) * np.uint64(bound)) >> _U32)
-
-
-@njit(nogil=True, cache=True)
-def chance_numba(word: Any, threshold: Any) -> Any:
-    """`chance` with a uint64 threshold."""
-    return (word & _U_LOW) < threshold
 
 
 def signed(word: int) -> int:
@@ -89,16 +60,6 @@ def derive_torch(key: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     z = (z ^ _shift_right(z, 30)) * signed(_FIRST)
     z = (z ^ _shift_right(z, 27)) * signed(_SECOND)
     return z ^ _shift_right(z, 31)
-
-
-def below_torch(word: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
-    """`below`; the product of 32 and 31 bits stays positive in int64."""
-    return (_shift_right(word, 32) * bound) >> 32
-
-
-def chance_torch(word: torch.Tensor, threshold: int) -> torch.Tensor:
-    """`chance`, as bool."""
-    return (word & (_HALF - 1)) < threshold
 
 
 def _shift_right(word: torch.Tensor, bits: int) -> torch.Tensor:

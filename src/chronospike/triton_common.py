@@ -1,7 +1,8 @@
 """What all Triton kernels share: the random words of `chronospike.rng`, products, launching on the right device.
 
-Triton compiles a kernel anew for numbers that are one or multiples of sixteen, unless told not to specialise them.
-Most of ours do not gain by it, and a trial (`tried`) and the batches that follow then share what was compiled.
+Triton compiles a kernel again for numbers that are one or multiples of sixteen, unless told not to specialise them.
+Most of ours do not gain by it, and a trial (`trial_error`) and all batches that follow, of any number of steps and
+classes, then share what was compiled.
 
 Import this module only where Triton is installed. With TRITON_INTERPRET=1 kernels run on the CPU, for tests.
 """
@@ -59,20 +60,32 @@ def on(device: torch.device) -> AbstractContextManager[Any]:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
-def tried(what: str, trial: Callable[[], object]) -> bool:
-    """Whether `trial` runs; if not, `what` is left to the plain path, and a warning says why.
+def trial_error(what: str, device: torch.device, work: Callable[[], object]) -> str | None:
+    """Why `work` does not run on this device, or None; a warning says so too. Generators are left as they were.
 
     A compiler or a GPU we have not seen may refuse a kernel. That one has too little room for a wide one is expected.
     """
     try:
-        trial()
+        with torch.enable_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            work()
     except OutOfResources:
-        return False
+        return "does not fit this GPU's registers and shared memory"
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
         lines = str(error).strip().splitlines()
         reason = lines[0] if lines else type(error).__name__
         warnings.warn(f"{what} cannot be used here ({reason}); the plain path is taken, which is slower", stacklevel=2)
-        return False
-    return True
+        return reason
+    return None
+
+
+@triton.jit
+def _smallest_kernel(x):  # type: ignore[no-untyped-def]
+    tl.store(x, 1.0)
+
+
+def launch_smallest(device: torch.device) -> None:
+    """Compile and launch the smallest kernel there is."""
+    with on(device):
+        _smallest_kernel[(1,)](torch.zeros(1, device=device))

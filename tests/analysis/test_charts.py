@@ -6,7 +6,19 @@ from xml.etree import ElementTree
 import pytest
 from markupsafe import Markup
 
-from chronospike.analysis.charts import BOTTOM, HEIGHT, TOP, WIDTH, Line, Mark, bar, line_chart, ticks
+from chronospike.analysis.charts import (
+    BOTTOM,
+    HEIGHT,
+    TOP,
+    WIDTH,
+    Line,
+    Mark,
+    Spread,
+    bar,
+    line_chart,
+    spread_chart,
+    ticks,
+)
 
 
 def _drawn(chart: Markup, tag: str, kind: str) -> list[ElementTree.Element]:
@@ -96,3 +108,24 @@ def test_the_label_and_names_are_escaped() -> None:
 def test_a_bar_fills_its_share(share: float, width: float) -> None:
     (fill,) = _drawn(bar(share), "rect", "fill")
     assert float(fill.get("width", "")) == width
+
+
+def test_a_spread_reaches_one_deviation_to_each_side_of_its_dot() -> None:
+    chart = spread_chart([("a", [Spread(0, 0.5, 0.1)]), ("b", [Spread(0, 0.8)])], ["80 %"], label="")
+    first, second = _drawn(chart, "circle", "dot")
+    line = _drawn(chart, "line", "spread")[0]
+    left, right = float(line.get("x1", "")), float(line.get("x2", ""))
+    assert float(first.get("cx", "")) == pytest.approx((left + right) / 2, abs=0.1)
+    assert right - left == pytest.approx(2 * (float(second.get("cx", "")) - float(first.get("cx", ""))) / 3, abs=0.2)
+
+
+def test_series_of_a_row_lie_below_one_another_in_their_colours() -> None:
+    chart = spread_chart([("a", [Spread(0, 0.5), Spread(1, 0.5)])], ["40 %", "80 %"], label="")
+    first, second = _drawn(chart, "circle", "dot")
+    assert "s0" in first.get("class", "")
+    assert "s1" in second.get("class", "")
+    assert float(second.get("cy", "")) > float(first.get("cy", ""))
+
+
+def test_no_spreads_make_no_chart() -> None:
+    assert spread_chart([], ["80 %"], label="") == ""

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -11,41 +10,11 @@ import pytest
 from chronospike.analysis.report import graph_facts, write_report
 from chronospike.errors import StorageError
 from tests.analysis.conftest import MakeRun
-
-GAP = "\N{NO-BREAK SPACE}"
-NASTY = "</style><script>alert(1)</script>"
+from tests.analysis.pages import NASTY, Page
 
 
-class _Page(HTMLParser):
-    """The visible text, the tags, and whether they close in order."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.feed(page)
-        self.close()
-        self.text = " ".join(" ".join(self.words).replace(GAP, " ").split())
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in ("meta", "link"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
-            self.words.append(data)
-
-
-def _read(path: Path) -> _Page:
-    return _Page(path.read_text(encoding="utf-8"))
+def _read(path: Path) -> Page:
+    return Page(path.read_text(encoding="utf-8"))
 
 
 def _bare_run(folder: Path) -> Path:

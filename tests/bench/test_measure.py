@@ -8,8 +8,7 @@ import torch
 from chronospike.bench import machine, measure
 from chronospike.bench.roofline import STAGES
 from chronospike.training.loop import Trainer
-from chronospike.training.problem import make_problem, new_model
-from tests.small_runs import CPU, small_graph, small_settings
+from tests.small_runs import CPU, small_graph, small_network, small_settings
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +28,10 @@ def test_every_stage_has_a_time_and_a_floor(found: dict[str, Any]) -> None:
     assert rows["all"]["seconds"] == pytest.approx(sum(rows[name]["seconds"] for name in STAGES))
 
 
+def test_the_plan_of_kernels_is_part_of_it(found: dict[str, Any]) -> None:
+    assert found["kernels"]["neurons"] == {"implementation": "numba", "why": "compiled for the CPU"}
+
+
 def test_training_is_the_median_of_the_epochs(found: dict[str, Any]) -> None:
     training = found["training"]
     assert training["seconds_per_epoch"] == pytest.approx(sum(training["epochs"]) / 2)
@@ -43,13 +46,11 @@ def test_inference_counts_all_nodes(found: dict[str, Any]) -> None:
 
 def test_stages_in_order_are_the_step_itself() -> None:
     """The same losses and the same gradients as the training step gives for the same batch."""
-    graph, settings = small_graph(), small_settings(dropout=0.0, temporal_dropout=0.0, contrastive=0.0)
-    trainers = [
-        Trainer(new_model(settings, 8, graph.num_classes), make_problem(graph, settings, CPU)) for _ in range(2)
-    ]
-    roots = trainers[0].problem.split.train[:20]
+    networks = [small_network(dropout=0.0, temporal_dropout=0.0, contrastive=0.0) for _ in range(2)]
+    trainers = [Trainer(network, network.settings) for network in networks]
+    roots = networks[0].task.split.train[:20]
     flow = measure._Flow(*(None,) * 5)  # type: ignore[arg-type]
-    for _, work in measure._parts(trainers[0], roots):
+    for _, work in measure._parts(trainers[0], networks[0], roots):
         work(flow)
     trainers[1].model.train()
     assert torch.equal(flow.losses.detach(), trainers[1].batch(roots, 0, 0))

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from chronospike.cli.common import human_bytes, human_count, print_table, progress, report_error
+from chronospike.cli.common import human_bytes, human_count, human_seconds, print_table, progress, report_error
 
 
 class Terminal(io.StringIO):
@@ -54,3 +54,8 @@ def test_counts_for_people(count: float, text: str) -> None:
 @pytest.mark.parametrize(("count", "text"), [(12, "12 B"), (1500, "1.5 kB"), (530e6, "530.0 MB"), (2e12, "2.0 TB")])
 def test_bytes_for_people(count: float, text: str) -> None:
     assert human_bytes(count) == text
+
+
+@pytest.mark.parametrize(("count", "text"), [(3.21, "3.2 s"), (45.4, "45 s"), (719, "12 min"), (12_600, "3.5 h")])
+def test_times_are_said_with_two_digits_or_three(count: float, text: str) -> None:
+    assert human_seconds(count) == text

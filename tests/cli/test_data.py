@@ -35,7 +35,8 @@ def test_import_and_info_agree(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     found = json.loads(worked(capsys, "data", "info", tmp_path / "g", "--json"))
     expected = {
         "nodes": 4, "steps": 3, "classes": 2, "rows": 6, "snapshot_edges": 4, "union_edges": 4, "duplicates": 1,
-        "self_loops": 1, "labelled": 3, "class_sizes": {"cat": 2, "dog": 1}, "first_time": "1", "last_time": "3",
+        "self_loops": 1, "events": 5, "labelled": 3, "class_sizes": {"cat": 2, "dog": 1}, "first_time": "1",
+        "last_time": "3",
     }  # fmt: skip
     for summary in (said, found):
         assert {name: summary[name] for name in expected} == expected
@@ -192,6 +193,15 @@ def test_info_of_a_graph_without_its_events_times_shows_the_steps(
 ) -> None:
     graph = saved_graph(tmp_path / "g", facts={})
     assert row(worked(capsys, "data", "info", graph), "steps") == "5, from 0 to 4"
+
+
+def test_info_says_how_many_events_are_kept_and_over_what_time(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = write(tmp_path / "e.csv", DATED + "b,a,2022-01-03,1,EUR\n")
+    worked(capsys, "data", "import", file, "-o", tmp_path / "g", "--every", "1y")
+    said = row(worked(capsys, "data", "info", tmp_path / "g"), "events")
+    assert said == "3 from 2022-01-03 to 2022-02-10 11:02, repeats included"
 
 
 def test_import_names_the_columns_it_did_not_use(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

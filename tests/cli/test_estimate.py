@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from chronospike.cli import run
-from chronospike.data.storage import graph_key, save_graph
+from chronospike.data.storage import save_graph
 from chronospike.data.synthetic import synthetic_graph
-from chronospike.features.fastrp import FastRP, write_fastrp
+from chronospike.features.make import make_features
+from chronospike.features.options import FastRP
 
 # Parameters for 4 classes, and what each input less saves in the two projections of the first layer.
 PARAMETERS, PER_INPUT = 105_088 + 65 * 4, 2 * 128
@@ -58,8 +59,7 @@ def test_width_is_that_of_the_graphs_own_features(folder: Path, capsys: pytest.C
 
 
 def test_width_is_that_of_the_named_feature_set(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    graph = synthetic_graph(nodes=200, steps=4, feature_dim=16)
-    write_fastrp(folder, "eight", graph, FastRP(8), graph_key(folder))
+    make_features(folder, "eight", FastRP(8))
     assert dry_run(capsys, folder, "--set", "features=eight")["parameters"] == PARAMETERS - (128 - 8) * PER_INPUT
 
 
@@ -112,7 +112,7 @@ def test_table_names_memory_and_no_shortage_where_there_is_none(
 def test_shortage_names_the_settings_to_lower(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chronospike.training.estimate.machine_bytes", lambda: 50_000_000)
+    monkeypatch.setattr("chronospike.memory.machine_bytes", lambda: 50_000_000)
     assert run(["train", str(folder), "-o", "no-such-run", "--dry-run", "--device", "cpu"]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert "this machine has 50.0 MB" in last

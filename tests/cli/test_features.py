@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from chronospike.data.storage import open_graph
-from chronospike.features.fastrp import FastRP
+from chronospike.features.options import FastRP
 from tests.small_runs import command, contents, refused, saved_graph, worked
 
 WALKS = ("--dimension", "8", "--walks", "1", "--length", "5", "--window", "2", "--threads", "1", "--device", "cpu")
@@ -19,18 +19,22 @@ def graph(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("method", "options"),
-    [("fastrp", ("--dimension", "8")), ("deepwalk", WALKS), ("deepwalk", (*WALKS, "--warm-start"))],
+    ("method", "options", "name"),
+    [
+        ("fastrp", ("--dimension", "8"), "fastrp"),
+        ("deepwalk", WALKS, "deepwalk-cpu1"),
+        ("deepwalk", (*WALKS, "--warm-start", "--threads", "2"), "deepwalk-cpu2"),
+    ],
 )
 def test_features_are_made_for_every_step_and_found_again(
-    capsys: pytest.CaptureFixture[str], graph: Path, method: str, options: tuple[str, ...]
+    capsys: pytest.CaptureFixture[str], graph: Path, method: str, options: tuple[str, ...], name: str
 ) -> None:
     said = json.loads(worked(capsys, "features", method, graph, *options, "--seed", "3", "--json"))
-    assert (said["name"], said["shape"], said["dtype"]) == (method, [5, 120, 8], "float32")
+    assert (said["name"], said["shape"], said["dtype"]) == (name, [5, 120, 8], "float32")
     assert (said["complete"], said["recipe"]["method"], said["recipe"]["seed"]) == (True, method, 3)
     listed = json.loads(worked(capsys, "features", "list", graph, "--json"))
-    assert [one["name"] for one in listed] == [method]
-    assert json.loads(worked(capsys, "data", "info", graph, "--json"))["feature_sets"] == [method]
+    assert [one["name"] for one in listed] == [name]
+    assert json.loads(worked(capsys, "data", "info", graph, "--json"))["feature_sets"] == [name]
     (features,) = open_graph(graph).made_features
     assert np.isfinite(features).all()
 
@@ -87,16 +91,14 @@ def test_bad_options_are_one_line_and_nothing_is_written(
     assert contents(graph.parent) == before
 
 
-@pytest.mark.parametrize(
-    ("verb", "module"), [("fastrp", "chronospike.features.fastrp"), ("deepwalk", "chronospike.features.deepwalk")]
-)
+@pytest.mark.parametrize("verb", ["fastrp", "deepwalk"])
 def test_interrupted_it_says_that_the_same_command_resumes(
-    capsys: pytest.CaptureFixture[str], graph: Path, monkeypatch: pytest.MonkeyPatch, verb: str, module: str
+    capsys: pytest.CaptureFixture[str], graph: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"{module}.write_{verb}", interrupt)
+    monkeypatch.setattr("chronospike.features.make.write_features", interrupt)
     result = command(capsys, "features", verb, graph)
     kept = "The steps that are done are kept: the same command resumes after them"
     assert (result.code, result.err) == (130, f"chronospike: interrupted. {kept}\n")

@@ -6,7 +6,7 @@ import pytest
 
 from chronospike.cli import run
 from chronospike.cli.settings import allowed
-from chronospike.config import Settings
+from chronospike.methods.chronospike.settings import ChronoSpikeSettings as Settings
 
 
 def test_every_setting_is_listed(capsys: pytest.CaptureFixture[str]) -> None:

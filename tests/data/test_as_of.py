@@ -14,6 +14,7 @@ from chronospike.data.graph import DynamicGraph
 from chronospike.data.ingest import import_graph
 from chronospike.data.time_text import format_time
 from chronospike.errors import InputError
+from tests.edges import edges_at
 from tests.six_nodes import six_nodes
 
 
@@ -160,7 +161,7 @@ def test_what_happens_after_a_date_changes_nothing_before_it(
         assert one == other
     # Edge k was given at the k-th time.
     for step in range(common):
-        one, other = (sorted(graph.edges_at(step)[0].tolist()) for graph in graphs)
+        one, other = (sorted(edges_at(graph, step)[0].tolist()) for graph in graphs)
         assert one == other
     if not common:
         for graph in graphs:
@@ -170,7 +171,7 @@ def test_what_happens_after_a_date_changes_nothing_before_it(
     steps = [step_as_of(graph, as_of) for graph in graphs]
     assert steps[0] == steps[1] < common
     for count, graph, future in zip(ended, graphs, futures, strict=True):
-        assert all(not len(graph.edges_at(step)[0]) for step in range(steps[0] + 1, count))
+        assert all(not len(edges_at(graph, step)[0]) for step in range(steps[0] + 1, count))
         times = [*past, *future]
-        seen = {int(node) for step in range(count) for node in graph.edges_at(step)[0]}
+        seen = {int(node) for step in range(count) for node in edges_at(graph, step)[0]}
         assert all(times[node] < at for node in seen)

@@ -37,6 +37,21 @@ def test_a_directed_graph_keeps_both_directions_apart() -> None:
     assert graph.snapshot.at(0, 2).tolist() == [3]
 
 
+def test_events_keep_repeats_and_direction_but_no_self_loops() -> None:
+    events = six_nodes().events
+    assert events is not None
+    found = list(zip(events.source.tolist(), events.target.tolist(), events.time.tolist(), strict=True))
+    assert found == [
+        (0, 1, 10), (1, 0, 10), (0, 2, 20), (1, 2, 20), (0, 1, 30), (3, 0, 30), (0, 4, 40), (2, 3, 40),
+    ]  # fmt: skip
+
+
+def test_steps_that_go_back_in_time_are_refused() -> None:
+    events = Events(np.array([0, 1]), np.array([1, 2]), np.array([5, 7]), NodeIds.range(3))
+    with pytest.raises(ChronoSpikeError, match="a later event falls into an earlier step"):
+        build_graph(events, Steps(np.array([1, 0], dtype=np.int32), np.arange(2), np.arange(2)))
+
+
 def _single(source: list[int], target: list[int]) -> None:
     count = len(source)
     events = Events(

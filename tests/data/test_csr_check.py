@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronospike.data import csr_check
+from chronospike.data import csr_check, csr_kernel
 from chronospike.data.csr import TimeSlicedCSR, history_and_snapshot
 from chronospike.data.csr_check import check_views
 from chronospike.errors import GraphError
@@ -100,6 +100,33 @@ def test_what_was_built_passes_on_any_number_of_threads(threads: int, listed: li
     rows, near, steps = (np.array(column) for column in zip(*proper, strict=True))
     both = np.concatenate([rows, near]), np.concatenate([near, rows]), np.concatenate([steps, steps])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csr_check, "default_threads", lambda: threads)
+        patch.setattr(csr_kernel, "default_threads", lambda: threads)
+        patch.setattr(csr_check, "_FEW", 0)
         check_views(*history_and_snapshot(rows, near, steps, 8, 5), directed=True)
         check_views(*history_and_snapshot(*both, 8, 5), directed=False)
+
+
+@given(listed=entries, part=st.sampled_from(["indptr", "step_offsets", "neighbours"]), data=st.data())
+def test_the_rebuilt_copy_and_the_compiled_pass_agree(
+    listed: list[tuple[int, int, int]], part: str, data: st.DataObject
+) -> None:
+    proper = [(v, u, t) for v, u, t in listed if v != u] or [(0, 1, 0)]
+    rows, near, steps = (np.array(column) for column in zip(*proper, strict=True))
+    both = np.concatenate([rows, near]), np.concatenate([near, rows]), np.concatenate([steps, steps])
+    history, snapshot = history_and_snapshot(*both, 8, 5)
+    place, value = data.draw(st.integers(0, getattr(history, part).size - 1)), data.draw(st.integers(0, 7))
+    if data.draw(st.booleans()):
+        history = _changed(history, part, place, value)
+    else:
+        snapshot = _changed(snapshot, part, place, value)
+    said = []
+    for few in (0, 10**6):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(csr_check, "_FEW", few)
+            try:
+                check_views(history, snapshot, directed=False)
+                said.append("")
+            except GraphError as error:
+                said.append(str(error))
+    assert said[0] == said[1]
+    assert (not said[1]) == csr_check._is_what_it_would_be_built_as(history, snapshot, directed=False)

@@ -35,6 +35,9 @@ def test_pubmed_has_the_published_sizes_and_twelve_steps() -> None:
     assert step_as_of(graph, 1999) == 4
     sizes = np.bincount(graph.snapshot.entries()[1]) // 2
     assert sizes.min() > 1500
+    assert graph.events is not None
+    assert len(graph.events) == 44_335 - graph.facts["self_loops"]
+    assert len(np.unique(graph.events.time)) == 42
 
 
 @needs_pubmed
@@ -73,6 +76,8 @@ def test_dblp_has_the_known_counts(data_root: Path) -> None:
     graph = load_dataset("dblp", data_root)
     assert (graph.num_nodes, graph.num_steps, graph.num_classes) == (28_085, 27, 10)
     assert (graph.facts["rows"], graph.snapshot_edges, graph.union_edges) == (235_379, 207_194, 150_568)
+    assert graph.events is not None
+    assert len(graph.events) == 235_379 - graph.facts["self_loops"]
 
 
 def test_patent12k_becomes_twenty_steps(data_root: Path) -> None:
@@ -87,6 +92,8 @@ def test_patent_is_read_from_json_lines_and_merged_by_two(tmp_path: Path) -> Non
     assert graph.num_steps == 2
     assert (graph.step_start.tolist(), graph.step_end.tolist()) == ([1975, 1977], [1976, 1978])
     assert graph.isolated.tolist() == [False] * 5 + [True]
+    assert graph.events is not None
+    assert (graph.events.time.tolist(), graph.events.step.tolist()) == ([1975, 1976, 1977, 1978], [0, 0, 1, 1])
     assert load_dataset("patent", tmp_path, merge=1).num_steps == 4
     assert load_dataset("patent", tmp_path, steps=3).num_steps == 3
 

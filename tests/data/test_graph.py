@@ -28,21 +28,6 @@ def test_a_directed_source_is_not_isolated() -> None:
     assert graph.history.before(3, 4).tolist() == [2]
 
 
-def test_edges_at_a_step_are_listed_once() -> None:
-    source, target = six_nodes().edges_at(2)
-    assert list(zip(source.tolist(), target.tolist(), strict=True)) == [(0, 1), (0, 3)]
-
-
-def test_directed_edges_keep_their_direction() -> None:
-    source, target = six_nodes(directed=True).edges_at(2)
-    assert set(zip(source.tolist(), target.tolist(), strict=True)) == {(0, 1), (3, 0)}
-
-
-def test_edges_outside_the_steps_are_an_error() -> None:
-    with pytest.raises(GraphError, match=r"step 4 is outside 0\.\.3"):
-        six_nodes().edges_at(4)
-
-
 def test_repr_says_what_the_graph_is() -> None:
     assert repr(six_nodes()) == (
         "DynamicGraph(6 nodes, 4 steps from 10 to 40, 7 undirected edges, 6 in the union, no labels, no features)"
@@ -104,6 +89,19 @@ def test_validate_names_step_bounds_that_do_not_ascend() -> None:
         replace(graph, step_start=np.array([10, 5, 30, 40])).validate()
 
 
+def test_validate_names_events_that_do_not_fit() -> None:
+    events = six_nodes().events
+    assert events is not None
+    with pytest.raises(GraphError, match=r"an event names a node outside 0\.\.5"):
+        replace(six_nodes(), events=replace(events, source=events.source + 3)).validate()
+
+
+def test_other_labels_and_features_leave_the_events_as_they_are() -> None:
+    graph = six_nodes()
+    changed = graph.with_labels(np.zeros(6, dtype=np.int64), ("a",)).with_features(np.zeros((6, 1)))
+    assert changed.with_made_features(np.zeros((4, 6, 1))).events is graph.events
+
+
 def test_require_names_what_is_missing() -> None:
     graph = six_nodes()
     with pytest.raises(GraphError, match="4 step, and 5 are needed"):
@@ -114,6 +112,9 @@ def test_require_names_what_is_missing() -> None:
         graph.with_labels(np.zeros(6, dtype=np.int64), ("only",)).require(classes=2)
     with pytest.raises(GraphError, match="no features"):
         graph.require(features=True)
+    assert graph.require(events=True) is graph
+    with pytest.raises(GraphError, match="imported without its events.* Import it again with --overwrite"):
+        replace(graph, events=None).require(events=True)
 
 
 def test_summary_counts_labels_per_class() -> None:

@@ -14,6 +14,7 @@ from chronospike.data.attributes import Column
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ingest import import_graph
 from chronospike.errors import GraphError, InputError
+from tests.edges import edges_at
 
 SOURCE, TARGET, TIME = ["a", "b", "c", "a"], ["b", "c", "a", "c"], [1, 2, 2, 3]
 LABELS = {"a": "cat", "b": "dog"}
@@ -64,7 +65,7 @@ def as_networkx(_: Path) -> Any:
 
 def links(graph: DynamicGraph) -> list[set[frozenset[int | str]]]:
     """The edges of each step by the user's ids."""
-    steps = (graph.edges_at(step) for step in range(graph.num_steps))
+    steps = (edges_at(graph, step) for step in range(graph.num_steps))
     return [{frozenset((graph.ids[u], graph.ids[v])) for u, v in zip(*ends, strict=True)} for ends in steps]
 
 
@@ -192,7 +193,7 @@ def test_unix_times_of_temporal_data_become_dates() -> None:
 
 def test_direction_is_kept_if_asked(tmp_path: Path) -> None:
     graph = import_graph(as_arrays(tmp_path), directed=True)
-    source, target = graph.edges_at(0)
+    source, target = edges_at(graph, 0)
     assert [(graph.ids[int(source[0])], graph.ids[int(target[0])])] == [("a", "b")]
 
 

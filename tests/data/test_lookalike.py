@@ -1,14 +1,19 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from chronospike.data.graph import DynamicGraph
-from chronospike.data.lookalike import LIKE, Sizes, like, lookalike, patent_like
+from chronospike.data.lookalike import LIKE, Sizes, like, lookalike
 from chronospike.errors import InputError
+
+
+def patent_like(seed: int = 0, merge: int = 1, **sizes: int) -> DynamicGraph:
+    return lookalike(replace(LIKE["patent"], **{"nodes": 1000, "edges": 3000, **sizes}), seed, merge)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +67,7 @@ def test_class_sizes_are_uneven(patents: DynamicGraph) -> None:
 
 
 def test_same_seed_gives_the_same_graph_and_another_seed_another() -> None:
-    one, same, other = (patent_like(seed=seed, nodes=1000, edges=3000) for seed in (1, 1, 2))
+    one, same, other = (patent_like(seed=seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one.snapshot.neighbours, same.snapshot.neighbours)
     assert not np.array_equal(one.snapshot.neighbours, other.snapshot.neighbours)
 
@@ -81,6 +86,14 @@ def test_merging_keeps_the_edges_and_bounds_in_the_original_steps() -> None:
     assert graph.num_steps == 13
     assert graph.step_start.tolist() == list(range(0, 25, 2))
     assert graph.step_end.tolist() == [*range(1, 25, 2), 24]
+
+
+def test_merging_leaves_the_events_their_own_times() -> None:
+    events = patent_like(nodes=2000, edges=6000, merge=2).events
+    assert events is not None
+    assert len(events) == 6000
+    assert np.unique(events.time).tolist() == list(range(25))
+    assert np.array_equal(events.step, events.time // 2)
 
 
 def test_only_some_nodes_are_labelled_where_the_table_says_so() -> None:
@@ -124,4 +137,4 @@ def test_mistyped_name_gets_the_nearest_one() -> None:
 )
 def test_impossible_sizes_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="synthetic"):
-        patent_like(**{"nodes": 1000, "edges": 3000, **options})
+        patent_like(**options)

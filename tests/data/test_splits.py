@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.random import RandomState
 from sklearn.model_selection import train_test_split
 
 from chronospike.data.build import build_graph
 from chronospike.data.events import Events, NodeLabels, Steps
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
-from chronospike.data.splits import Split, make_split
+from chronospike.data.splits import Split, _shuffled, _stratified, make_split
 from chronospike.errors import InputError
 
 
@@ -169,3 +170,17 @@ def test_missing_labels_and_a_single_class_are_refused() -> None:
 def test_nothing_left_to_test_on_is_refused() -> None:
     with pytest.raises(InputError, match="0 to test on"):
         make_split(ring([0, 1, 2, 3, 4]))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_draws_are_those_of_scikit_learn(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    codes = generator.choice(6, size=200, p=generator.dirichlet(np.ones(6)))
+    codes = codes[np.bincount(codes, minlength=6)[codes] > 1]
+    count = int(generator.integers(20, len(codes) - 20))
+    sizes: dict[str, Any] = {"train_size": count, "test_size": len(codes) - count, "random_state": seed}
+    by_class, by_chance = _stratified(codes, count, RandomState(seed)), _shuffled(len(codes), count, RandomState(seed))
+    for drawn, stratify in ((by_class, codes), (by_chance, None)):
+        expected = train_test_split(np.arange(len(codes)), stratify=stratify, **sizes)
+        for one, other in zip(drawn, expected, strict=True):
+            assert np.array_equal(one, other)

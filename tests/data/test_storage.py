@@ -34,12 +34,63 @@ def test_a_graph_comes_back_as_it_was(tmp_path: Path) -> None:
     assert np.array_equal(again.history.neighbours, graph.history.neighbours)
     assert again.features is not None
     assert np.array_equal(again.features, np.arange(48).reshape(4, 6, 2))
+    assert again.events is not None
+    assert graph.events is not None
+    for part in ("source", "target", "time", "step_offsets"):
+        assert np.array_equal(getattr(again.events, part), getattr(graph.events, part))
 
 
 def test_a_graph_opens_by_memory_map(tmp_path: Path) -> None:
     again = open_graph(save_graph(_full_graph(), tmp_path / "g"))
     assert isinstance(again.features, np.memmap)
     assert isinstance(again.snapshot.neighbours, np.memmap)
+    assert again.events is not None
+    assert isinstance(again.events.time, np.memmap)
+
+
+def _without_events(folder: Path) -> Path:
+    """The folder as versions wrote it that kept no events."""
+    for path in folder.glob("events_*.npy"):
+        path.unlink()
+    meta = json.loads((folder / "meta.json").read_text())
+    del meta["events"]
+    (folder / "meta.json").write_text(json.dumps(meta))
+    return folder
+
+
+def test_a_folder_without_events_opens_and_says_so_only_when_they_are_needed(tmp_path: Path) -> None:
+    graph = open_graph(_without_events(save_graph(_full_graph(), tmp_path / "g")), verify=True).validate()
+    assert graph.events is None
+    assert repr(graph) == repr(_full_graph())
+    with pytest.raises(GraphError, match="Import it again"):
+        graph.require(events=True)
+
+
+def test_keys_are_those_of_a_folder_without_events(tmp_path: Path) -> None:
+    new, old = (save_graph(_full_graph(), tmp_path / name) for name in ("new", "old"))
+    _without_events(old)
+    assert (graph_key(new), data_key(new)) == (graph_key(old), data_key(old))
+    assert structure_key(open_graph(new)) == structure_key(open_graph(old)) == graph_key(old)
+    # As they were before events were kept; feature sets and runs are found by them.
+    assert (graph_key(old), data_key(old)) == ("63f98a2d9a652e96", "8ae3a70270701296")
+
+
+def test_the_entry_for_events_lies_where_earlier_versions_do_not_look(tmp_path: Path) -> None:
+    meta = json.loads((save_graph(_full_graph(), tmp_path / "g") / "meta.json").read_text())
+    assert meta["version"] == 1
+    assert not any(name.startswith("events") for name in meta["arrays"])
+
+
+def test_a_damaged_time_of_an_event_is_noticed(tmp_path: Path) -> None:
+    path = save_graph(_full_graph(), tmp_path / "g") / "events_time.npy"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(bytes(content))
+    with pytest.raises(StorageError, match=r"events_time\.npy has a wrong checksum"):
+        open_graph(tmp_path / "g")
+    path.unlink()
+    with pytest.raises(StorageError, match=r"events_time\.npy is missing"):
+        open_graph(tmp_path / "g")
 
 
 def test_text_ids_and_dates_come_back(tmp_path: Path) -> None:
@@ -208,7 +259,8 @@ def _put(folder: Path, name: str, array: np.ndarray[Any, Any]) -> None:
     meta = json.loads((folder / "meta.json").read_text())
     array = np.asarray(array)
     digest = hashlib.sha256(array.tobytes()).hexdigest()
-    meta["arrays"][name] = {"dtype": array.dtype.str, "shape": list(array.shape), "sha256": digest}
+    group, entry = ("events", name.removeprefix("events_")) if name.startswith("events_") else ("arrays", name)
+    meta[group][entry] = {"dtype": array.dtype.str, "shape": list(array.shape), "sha256": digest}
     (folder / "meta.json").write_text(json.dumps(meta))
 
 
@@ -254,6 +306,17 @@ def _with_text_ids() -> DynamicGraph:
         ("step_end", lambda a: np.zeros(4, dtype=[("a", "<i4"), ("b", "<i4")])),
         ("features", lambda a: a[:, :5].copy()),
         ("features", lambda a: a.astype("U8")),
+        ("events_source", lambda a: a + 6),
+        ("events_target", lambda a: -1 - a),
+        ("events_target", lambda a: a.astype(np.int64)),
+        ("events_source", lambda a: a[:-1]),
+        ("events_time", lambda a: a[::-1].copy()),
+        ("events_time", lambda a: np.where(np.arange(8) == 0, np.nan, a)),
+        ("events_time", lambda a: a[:, None].copy()),
+        ("events_time", lambda a: a.astype("datetime64[D]")),
+        ("events_step_offsets", lambda a: a[:-1]),
+        ("events_step_offsets", lambda a: a + 1),
+        ("events_step_offsets", lambda a: np.array([0, 4, 2, 6, 8])),
     ],
 )
 def test_an_array_that_cannot_be_right_is_refused_on_opening(

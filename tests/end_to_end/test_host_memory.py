@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from chronospike.training import inputs
+from chronospike.methods.chronospike import tree_inputs
 from tests.small_runs import assignments, saved_graph, worked
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -24,7 +24,7 @@ def test_a_run_with_features_in_host_memory_is_trained_scored_and_used(
     precision: str,
     label_inputs: bool,
 ) -> None:
-    monkeypatch.setattr(inputs, "_GPU_SHARE", 0.0)
+    monkeypatch.setattr(tree_inputs, "_GPU_SHARE", 0.0)
     graph, run = saved_graph(tmp_path / "g"), tmp_path / "run"
     values = assignments(precision=precision, label_inputs=label_inputs, epochs=3)
     said = worked(capsys, "train", graph, "-o", run, "--device", "cuda", "--smooth", *values)

@@ -8,7 +8,6 @@ import pytest
 
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.synthetic import synthetic_graph
-from chronospike.training.inference import infer
 from tests.small_runs import small_trainer
 
 
@@ -23,9 +22,9 @@ def micro_f1(graph: DynamicGraph, **values: Any) -> float:
     """On half of the nodes, so that a guess is all but surely under 60 %."""
     learning: dict[str, Any] = {"epochs": 20, "patience": 20, "batch_size": 16, "learning_rate": 0.01}
     trainer = small_trainer(graph, dropout=0.1, ratio=0.5, **learning, **values)
-    model, test = trainer.run(), trainer.problem.split.test
-    predicted = infer(model, trainer.problem, test)[0].argmax(dim=1)
-    return (predicted == trainer.problem.targets(test)).double().mean().item()
+    model, task = trainer.run(), trainer.network.task
+    predicted = trainer.network.infer(model, task.split.test)[0].argmax(dim=1).numpy()
+    return float((predicted == task.labels(task.split.test)).mean())
 
 
 def test_chronospike_tells_classes_apart_by_their_timing(graph: DynamicGraph) -> None:

@@ -1,19 +1,16 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from chronospike.data.build import build_graph
 from chronospike.data.events import Events, Steps
-from chronospike.data.feature_store import list_features, open_features
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
-from chronospike.data.ingest import import_graph
-from chronospike.errors import InputError
-from chronospike.features.deepwalk import DeepWalk, Start, deepwalk_step, write_deepwalk
+from chronospike.features.deepwalk import deepwalk_step
+from chronospike.features.options import DeepWalk, Start
 from chronospike.features.skipgram import initial_tables
+from tests.growing import clique_that_grew
 from tests.six_nodes import six_nodes
 
 SMALL = DeepWalk(dimension=8, walks=3, length=10, window=3, threads=1)
@@ -93,52 +90,6 @@ def test_progress_ends_at_the_total() -> None:
     assert calls == [(50, 150), (100, 150), (150, 150)]
 
 
-class Stop(Exception):
-    pass
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_a_resumed_warm_start_gives_the_same_bits(tmp_path: Path, dtype: str) -> None:
-    graph = six_nodes()
-    options = DeepWalk(**{**vars(SMALL), "warm_start": True})
-    whole = write_deepwalk(tmp_path / "whole", "walks", graph, options, "key", dtype)
-
-    def stop_in_step_2(step: int, done: int, total: int) -> None:
-        if step == 2:
-            raise Stop
-
-    with pytest.raises(Stop):
-        write_deepwalk(tmp_path / "parts", "walks", graph, options, "key", dtype, on_tokens=stop_in_step_2)
-    made: list[int] = []
-    parts = write_deepwalk(
-        tmp_path / "parts", "walks", graph, options, "key", dtype, on_step=lambda step, _: made.append(step)
-    )
-    assert made == [2, 3]
-    assert (parts / "values.npy").read_bytes() == (whole / "values.npy").read_bytes()
-    assert sorted(path.name for path in parts.iterdir()) == ["meta.json", "values.npy"]
-
-
-def test_cold_steps_do_not_depend_on_each_other(tmp_path: Path) -> None:
-    graph = six_nodes()
-    write_deepwalk(tmp_path, "walks", graph, SMALL, "key")
-    assert (open_features(tmp_path, "walks")[3] == deepwalk_step(graph, 3, SMALL)[0]).all()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"dimension": 0}, "dimension is 0, and must be at least 1"),
-        ({"length": 1}, "length is 1, and must be at least 2"),
-        ({"threads": 0}, "threads is 0"),
-        ({"learning_rate": 1e-5}, "falls from 1e-05 to 0.0001"),
-        ({"unseen": "ones"}, "unseen is 'ones'"),
-    ],
-)
-def test_bad_options_are_named(options: dict, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        DeepWalk(**options)
-
-
 def test_read_only_arrays_give_the_same_bits() -> None:
     graph, opened = six_nodes(), six_nodes()
     for array in (opened.history.indptr, opened.history.step_offsets, opened.history.neighbours):
@@ -146,29 +97,9 @@ def test_read_only_arrays_give_the_same_bits() -> None:
     assert (deepwalk_step(graph, 3, SMALL)[0] == deepwalk_step(opened, 3, SMALL)[0]).all()
 
 
-def grown() -> tuple[DynamicGraph, DynamicGraph]:
-    """A graph, and the same with a new node whose id comes first and an edge more, a step later."""
-    pairs = [(a, b) for a in range(1, 13) for b in range(1, a)]
-    edges = [(a, b, 0) for a, b in pairs]
-    later = [*edges, (0, 3, 1), (1, 14, 1), (14, 3, 1)]
-    graphs = []
-    for rows in (edges, later):
-        source, target, time = (np.array(column) for column in zip(*rows, strict=True))
-        graphs.append(import_graph((source, target, time)))
-    return graphs[0], graphs[1]
-
-
-def test_features_of_another_graph_are_found_by_id_and_those_of_new_nodes_are_not_there() -> None:
-    old, new = grown()
-    features = np.arange(len(old.ids) * 8, dtype=np.float32).reshape(1, -1, 8)
-    known, rows = Start(old, features, "k").rows(new, 1)
-    assert [new.ids[int(v)] for v in np.flatnonzero(known)] == list(old.ids)
-    np.testing.assert_array_equal(rows, features[0])
-
-
 def test_a_start_keeps_the_directions_of_the_features_it_begins_with() -> None:
     """Cosine of a node's own vectors before and after: with a start near one, without as good as random."""
-    old, new = grown()
+    old, new = clique_that_grew()
     options = DeepWalk(**{**vars(SMALL), "dimension": 32, "walks": 20})
     before = deepwalk_step(old, 0, options)[0]
     start = Start(old, before[None], "k")
@@ -181,12 +112,3 @@ def test_a_start_keeps_the_directions_of_the_features_it_begins_with() -> None:
 
     assert kept(1, start) > 0.9
     assert abs(kept(1, None)) < 0.5
-
-
-def test_the_record_tells_where_features_began(tmp_path: Path) -> None:
-    old, new = grown()
-    start = Start(old, np.zeros((1, len(old.ids), 8), dtype=np.float32), "abc")
-    write_deepwalk(tmp_path, "f", new, SMALL, "key", start=start)
-    assert list_features(tmp_path)[0].recipe["start"] == "abc"
-    with pytest.raises(InputError, match="is there with start 'abc', and None is asked for"):
-        write_deepwalk(tmp_path, "f", new, SMALL, "key")

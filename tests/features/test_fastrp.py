@@ -5,11 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from chronospike.errors import InputError
-from chronospike.features.fastrp import FastRP, fastrp_step, propagate, sparse_projection
+from chronospike.features.fastrp import fastrp_step, propagate, sparse_projection
+from chronospike.features.options import FastRP
 from chronospike.features.walks import cumulative_snapshot, derive_key
-from chronospike.rng import below, derive
+from chronospike.rng import derive
 from tests.path_of_four import path_of_four
+from tests.plain_rng import below
 from tests.six_nodes import six_nodes
 
 
@@ -68,18 +69,3 @@ def test_another_seed_gives_another_result() -> None:
 
 def test_nodes_without_an_edge_are_zero() -> None:
     assert not fastrp_step(six_nodes(), 0, FastRP(dimension=8))[2:].any()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"dimension": 0}, "dimension is 0"),
-        ({"weights": ()}, "weights are"),
-        ({"weights": (0.0, 0.0)}, "not all zero"),
-        ({"weights": (float("nan"),)}, "finite"),
-        ({"seed": -1}, "seed is -1"),
-    ],
-)
-def test_bad_options_are_named(options: dict, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        FastRP(**options)

@@ -11,8 +11,9 @@ from hypothesis import settings as run
 from hypothesis import strategies as st
 
 from chronospike.data.graph import DynamicGraph
-from chronospike.features.deepwalk import DeepWalk, DeepWalkSteps
-from chronospike.features.fastrp import FastRP, fastrp_step
+from chronospike.features.deepwalk import DeepWalkSteps
+from chronospike.features.fastrp import fastrp_step
+from chronospike.features.options import DeepWalk, FastRP
 from tests.growing import Growing, growing
 
 GRAPHS = st.one_of(growing("integers"), growing("texts"))

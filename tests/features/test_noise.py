@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from chronospike.features.noise import draw_noise, expected_visits, noise_table, table_probabilities
+from chronospike.features.noise import NoiseTable, draw_noise, expected_visits, noise_table
 from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key, random_walks, walk_starts
 from chronospike.rng import derive
 from tests.path_of_four import path_of_four
@@ -39,6 +40,13 @@ def test_mass_is_lost_only_where_walks_end() -> None:
         np.array([0, 1, 1]), np.array([1, 0], dtype=np.int32), np.array([1], dtype=np.int32), np.arange(2)
     )
     assert expected_visits(snapshot, 50).tolist() == [1, 1]
+
+
+def table_probabilities(table: NoiseTable, num_nodes: int) -> NDArray[np.float64]:
+    """`[N]` the probability with which each node is drawn."""
+    own = np.where(table.aliases == table.nodes, 1.0, table.thresholds / 2.0**31)
+    drawn = np.bincount(table.nodes, own, num_nodes) + np.bincount(table.aliases, 1.0 - own, num_nodes)
+    return np.asarray(drawn / len(own))
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=40).filter(lambda weights: max(weights) > 1e-3))

@@ -9,9 +9,16 @@ from chronospike.config import Settings
 from chronospike.data.feature_store import write_features
 from chronospike.data.storage import graph_key
 from chronospike.errors import InputError
-from chronospike.features.deepwalk import DeepWalk, Start
-from chronospike.features.fastrp import FastRP
-from chronospike.features.recipes import Maker, carry_on, ensure_features, named_parts, recipe
+from chronospike.features.options import DeepWalk, FastRP
+from chronospike.features.recipes import (
+    Part,
+    check_source,
+    named_parts,
+    plan_features,
+    recipe,
+    with_place,
+    without_place,
+)
 from tests.small_runs import saved_graph
 
 
@@ -32,41 +39,6 @@ def test_fastrp_is_a_choice_with_the_methods_own_defaults() -> None:
     assert found == ("fastrp-32-s2", FastRP(dimension=32, seed=2))
 
 
-def make_zeros(made: list[str]) -> Maker:
-    """A maker that writes zeros and remembers what it was asked for."""
-
-    def make(folder: Path, name: str, options: DeepWalk | FastRP) -> None:
-        made.append(name)
-        write_features(folder, name, {}, graph_key(folder), (5, 120, 2), np.float32, lambda _: np.zeros((120, 2)))
-
-    return make
-
-
-def test_features_are_made_once_and_then_found(tmp_path: Path) -> None:
-    folder = saved_graph(tmp_path / "g", features=None)
-    made: list[str] = []
-    settings = Settings(feature_method="fastrp")
-    for _ in range(2):
-        assert ensure_features(folder, settings, make_zeros(made)) == "fastrp-128-s0"
-    assert made == ["fastrp-128-s0"]
-    ensure_features(folder, settings.change(feature_seed=1), make_zeros(made))
-    assert made == ["fastrp-128-s0", "fastrp-128-s1"]
-
-
-def test_features_of_the_graph_itself_go_first(tmp_path: Path) -> None:
-    made: list[str] = []
-    folder = saved_graph(tmp_path / "g")
-    assert ensure_features(folder, Settings(), make_zeros(made)) == "own"
-    assert made == []
-
-
-def test_a_set_that_is_named_is_taken_whatever_else_there_is(tmp_path: Path) -> None:
-    made: list[str] = []
-    folder = saved_graph(tmp_path / "g")
-    assert ensure_features(folder, Settings(features="mine"), make_zeros(made)) == "mine"
-    assert made == []
-
-
 @pytest.mark.parametrize(
     ("features", "has_own", "sets", "parts"),
     [
@@ -74,6 +46,7 @@ def test_a_set_that_is_named_is_taken_whatever_else_there_is(tmp_path: Path) -> 
         ("auto", False, [], ["fastrp-128-s0"]),
         ("own+deepwalk", True, [], ["own", "deepwalk-128-w10-n1-s0"]),
         ("own + fastrp", True, ["fastrp"], ["own", "fastrp"]),
+        ("own+deepwalk", True, ["deepwalk-cpu4"], ["own", "deepwalk"]),
         ("mine+yours", False, ["mine", "yours"], ["mine", "yours"]),
     ],
 )
@@ -87,26 +60,81 @@ def test_a_sum_of_features_that_makes_no_sense_is_refused(features: str) -> None
         named_parts(Settings(features=features), True, [])
 
 
-def test_features_are_carried_on_from_the_graph_of_the_training(tmp_path: Path) -> None:
-    source, folder = (saved_graph(tmp_path / name, features=None) for name in ("source", "other"))
-    deepwalk, fastrp = ("walks", {"method": "deepwalk", "dimension": 2, "walks": 3}), ("quick", {"method": "fastrp"})
-    edges = graph_key(source)
-    for name, made in (deepwalk, fastrp):
-        write_features(source, name, made, edges, (5, 120, 2), np.float32, lambda t: np.full((120, 2), t + 1.0))
-    asked = []
+DEEPWALK = "deepwalk-128-w10-n1-s0"
 
-    def make(where: Path, name: str, options: DeepWalk, start: Start) -> None:
-        asked.append((where, name, options, start.key, start.features.shape))
 
-    parts = carry_on(folder, source, ["own", "walks", "quick"], edges, make)
-    assert parts == ["own", f"walks-from-{edges[:8]}", "quick"]
-    assert asked == [(folder, parts[1], DeepWalk(dimension=2, walks=3), edges, (5, 120, 2))]
+def with_sets(folder: Path, *names: str, key: str | None = None) -> Path:
+    """A graph folder with feature sets of these names."""
+    saved_graph(folder, features=None)
+    for name in names:
+        write_features(
+            folder, name, {}, key or graph_key(folder), (5, 120, 2), np.float32, lambda _: np.zeros((120, 2))
+        )
+    return folder
+
+
+def test_the_name_tells_the_place_where_it_matters() -> None:
+    assert with_place("walks", DeepWalk(threads=1), "cpu") == "walks-cpu1"
+    assert with_place("walks", DeepWalk(), "cuda:1") == "walks-gpu"
+    assert with_place("quick", FastRP(), "cpu") == "quick"
+
+
+@pytest.mark.parametrize("name", ["walks", "walks-cpu1", "walks-cpu16", "walks-gpu"])
+def test_the_place_can_be_taken_off_a_name(name: str) -> None:
+    assert without_place(name) == "walks"
+    assert without_place(f"{name}-from-0123") == f"{name}-from-0123"
+
+
+@pytest.mark.parametrize(
+    ("there", "name"),
+    [
+        ([f"{DEEPWALK}-cpu999", f"{DEEPWALK}-gpu", DEEPWALK], f"{DEEPWALK}-gpu"),
+        ([f"{DEEPWALK}-cpu999"], f"{DEEPWALK}-cpu999"),
+        ([DEEPWALK], DEEPWALK),
+    ],
+)
+def test_a_set_made_here_goes_before_one_made_elsewhere(tmp_path: Path, there: list[str], name: str) -> None:
+    (part,) = plan_features(with_sets(tmp_path / "g", *there), Settings(), "cuda")
+    assert (part.name, part.options) == (name, None)
+    assert (part.note is None) == (name == f"{DEEPWALK}-gpu")
+
+
+@pytest.mark.parametrize("there", [[], ["deepwalk-64-w10-n1-s0-cpu1"], [f"{DEEPWALK}-from-0123-gpu"]])
+def test_what_is_not_there_is_to_be_made_here(tmp_path: Path, there: list[str]) -> None:
+    (part,) = plan_features(with_sets(tmp_path / "g", *there), Settings(), "cuda")
+    assert part == Part(f"{DEEPWALK}-gpu", DeepWalk())
+
+
+def test_a_set_of_another_graph_is_not_taken_instead(tmp_path: Path) -> None:
+    folder = with_sets(tmp_path / "g", f"{DEEPWALK}-cpu999", key="another")
+    assert plan_features(folder, Settings(), "cuda") == [Part(f"{DEEPWALK}-gpu", DeepWalk())]
+
+
+@pytest.mark.parametrize("recorded", [DEEPWALK, f"{DEEPWALK}-cpu999"])
+def test_a_run_reads_what_it_read_before(tmp_path: Path, recorded: str) -> None:
+    folder = with_sets(tmp_path / "g", DEEPWALK, f"{DEEPWALK}-cpu999", f"{DEEPWALK}-gpu")
+    assert plan_features(folder, Settings(), "cuda", ["own", recorded]) == [Part("own"), Part(recorded)]
+
+
+def test_what_a_run_has_read_is_made_again_on_another_graph_under_the_name_of_this_place(tmp_path: Path) -> None:
+    folder = with_sets(tmp_path / "g")
+    assert plan_features(folder, Settings(), "cuda", [f"{DEEPWALK}-cpu2"]) == [Part(f"{DEEPWALK}-gpu", DeepWalk())]
+
+
+@pytest.mark.parametrize("there", ["deepwalk", "deepwalk-cpu999"])
+def test_a_method_stands_for_the_set_that_its_command_makes(tmp_path: Path, there: str) -> None:
+    folder = with_sets(tmp_path / "g", there, DEEPWALK)
+    assert plan_features(folder, Settings(features="deepwalk"), "cuda") == [Part(there)]
 
 
 @pytest.mark.parametrize("edges", [None, "0123456789abcdef"])
 def test_features_of_a_graph_that_is_not_the_one_of_the_training_are_not_carried_on(
     tmp_path: Path, edges: str | None
 ) -> None:
-    source = saved_graph(tmp_path / "source")
     with pytest.raises(InputError, match="not the graph of the training any more"):
-        carry_on(tmp_path / "other", source, ["walks"], edges, lambda *_: None)
+        check_source(saved_graph(tmp_path / "source"), edges)
+
+
+def test_features_of_the_graph_of_the_training_may_be_carried_on(tmp_path: Path) -> None:
+    source = saved_graph(tmp_path / "source")
+    check_source(source, graph_key(source))

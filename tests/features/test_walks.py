@@ -13,7 +13,6 @@ from chronospike.data.events import Events, Steps
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
 from chronospike.errors import GraphError
-from chronospike.features import reference
 from chronospike.features.walks import (
     Snapshot,
     cumulative_snapshot,
@@ -22,6 +21,7 @@ from chronospike.features.walks import (
     seen_nodes,
     walk_starts,
 )
+from tests.features import reference
 from tests.path_of_four import path_of_four
 from tests.six_nodes import six_nodes
 

@@ -29,29 +29,6 @@ def test_attention_on_three_neighbours_by_hand() -> None:
     torch.testing.assert_close(layer(own, near), torch.tensor([[expected]]))
 
 
-@pytest.mark.parametrize(("neighbours", "heads"), [(1, 1), (5, 4), (2, 2)])
-def test_aggregating_first_equals_projecting_first(neighbours: int, heads: int) -> None:
-    generator = torch.Generator().manual_seed(neighbours)
-    layer = AttentiveAggregator(6, 8, heads).double()
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.copy_(torch.randn(parameter.shape, dtype=torch.double, generator=generator))
-    results = []
-    for forward in (layer.forward, layer.forward_plain):
-        generator.manual_seed(1)
-        own = torch.randn(3, 4, 6, dtype=torch.double, generator=generator).requires_grad_()
-        near = torch.randn(3, 4, neighbours, 6, dtype=torch.double, generator=generator).requires_grad_()
-        layer.zero_grad()
-        output = forward(own, near)
-        output.cos().sum().backward()
-        results.append(
-            [output, own.grad, near.grad, *(p.grad.clone() for p in layer.parameters() if p.grad is not None)]
-        )
-    assert len(results[0]) == len(results[1]) == 3 + 6
-    for fast, plain in zip(*results, strict=True):
-        torch.testing.assert_close(fast, plain)
-
-
 def test_mean_and_sum_by_hand() -> None:
     near = torch.tensor([[[1.0], [2.0], [6.0]]])
     own = torch.tensor([[10.0]])

@@ -1,18 +1,23 @@
-"""The network on its fused kernels against the same network on the plain path."""
+"""The choice of kernels, and the network on its kernels against the same network without."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from chronospike.nn.aggregate import AttentiveAggregator
-from chronospike.nn.dispatch import fused_attention, half_products, takes_half
+from chronospike.nn import dispatch
+from chronospike.nn.dispatch import PLAIN, KernelPlan, plan_kernels, product_precision
+from chronospike.nn.losses import Objective
 from chronospike.nn.model import Architecture, ChronoSpike, Record
 from chronospike.nn.tree_features import TreeFeatures
+from chronospike.sampling.tree import widths
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+DEVICE = GPU if torch.cuda.is_available() else CPU
 # Steps, roots, fan-outs, inputs, hidden.
 SHAPES: list[Any] = [
     (1, 1, (1,), 4, (8,)),
@@ -23,57 +28,167 @@ SHAPES: list[Any] = [
 ]
 
 
+def plan(device: torch.device, **values: Any) -> KernelPlan:
+    network = replace(Architecture(16, 3), **values.pop("network", {}))
+    return plan_kernels(network, device, **{"steps": 27, "fanouts": (5, 2), "objective": Objective(), **values})
+
+
+def implementations(found: KernelPlan) -> list[str]:
+    return [choice["implementation"] for name, choice in found.as_dict().items() if name != "half"]
+
+
+def test_on_the_cpu_single_precision_is_compiled() -> None:
+    found = plan(CPU, half=True)
+    assert implementations(found) == ["numba", "numba", "folded", "plain", "plain", "numba"]
+    assert not found.half
+
+
+def test_double_precision_has_no_kernel() -> None:
+    found = plan(CPU, dtype=torch.float64)
+    assert implementations(found)[:2] == ["plain", "plain"]
+    assert found.attention.why == found.neurons.why == "float64 has no kernel"
+
+
+def test_plain_is_plain_everywhere_but_in_the_sampler_whose_trees_are_the_same() -> None:
+    found = plan(CPU, wanted="plain")
+    assert replace(found, sampler=PLAIN.sampler) == PLAIN
+    assert found.sampler.implementation == "numba"
+
+
+@pytest.mark.parametrize(
+    ("network", "operation", "implementation", "why"),
+    [
+        ({"aggregator": "mean"}, "attention", "plain", "the mean aggregator has no kernel"),
+        ({"neuron": "relu"}, "neurons", "plain", "ReLU has no kernel"),
+        ({"temporal": "lstm"}, "readout", "plain", "the lstm encoder has no kernel"),
+        ({"positions": "rotary"}, "readout", "plain", "rotary positions have no kernel"),
+    ],
+)
+def test_what_has_no_kernel_is_plain_and_says_why(
+    network: dict[str, str], operation: str, implementation: str, why: str
+) -> None:
+    chosen = getattr(plan(CPU, network=network), operation)
+    assert (chosen.implementation, chosen.why) == (implementation, why)
+
+
+def test_without_triton_a_gpu_computes_with_torch_and_samples_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "triton_trouble", lambda device: "Triton is not installed")
+    found = plan(GPU, half=True)
+    assert implementations(found) == ["plain", "plain", "folded", "plain", "plain", "numba"]
+    assert found.half
+    assert "Triton is not installed" in found.attention.why
+    assert "Triton is not installed" in found.sampler.why
+
+
+def fake_gpu(monkeypatch: pytest.MonkeyPatch, **refusals: str) -> list[tuple[str, tuple[Any, ...]]]:
+    """Triton as if it worked: kernels refuse what is named and are not tried. Returns what they are asked."""
+    pytest.importorskip("triton")
+    from chronospike.nn.kernels import attention, lif, losses, readout
+
+    asked: list[tuple[str, tuple[Any, ...]]] = []
+    monkeypatch.setattr(dispatch, "triton_trouble", lambda device: None)
+    for module in (attention, lif, losses, readout):
+        name = module.__name__.split(".")[-1]
+
+        def answer(*arguments: Any, name: str = name) -> str | None:
+            asked.append((name, arguments))
+            return refusals.get(name)
+
+        monkeypatch.setattr(module, "refusal", answer)
+    return asked
+
+
+def test_a_gpu_takes_triton_for_all_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = fake_gpu(monkeypatch)
+    assert implementations(plan(GPU, half=True)) == ["triton"] * 6
+    layers = [arguments for name, arguments in asked if name == "attention"]
+    half, single = torch.float16, torch.float32
+    assert layers == [
+        (GPU, half, False, 16, 128, 4, (5, 2), True, True),
+        (GPU, single, True, 128, 64, 4, (5,), True, True),
+    ]
+    # Dropout is for all layers but the last.
+    neurons = [arguments for name, arguments in asked if name == "lif"]
+    assert neurons == [(GPU, 128, "detach", True, True), (GPU, 64, "detach", False, True)]
+
+
+def test_a_kernel_that_does_not_fit_is_left_out_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_gpu(monkeypatch, readout="does not fit this GPU's registers")
+    found = plan(GPU)
+    assert implementations(found) == ["triton", "triton", "folded", "triton", "triton", "triton"]
+    assert found.readout.why == "does not fit this GPU's registers"
+
+
+def test_for_inference_no_backward_pass_and_no_loss_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = fake_gpu(monkeypatch)
+    found = plan(GPU, training=False)
+    assert found.losses.implementation == "plain"
+    assert {name for name, _ in asked} == {"attention", "lif", "readout"}
+    assert not any(arguments[-1] for _, arguments in asked)
+
+
+def test_a_plan_is_ready_for_json() -> None:
+    found = json.loads(json.dumps(plan(CPU).as_dict()))
+    assert found["attention"] == {"implementation": "numba", "why": "compiled for the CPU"}
+    assert found["half"] is False
+
+
 def _rows(steps: int, roots: int, fanouts: tuple[int, ...], inputs: int) -> TreeFeatures:
-    sizes = [roots]
-    for fanout in fanouts:
-        sizes.append(sizes[-1] * fanout)
+    sizes = tuple(roots * width for width in widths(fanouts))
     table = 2 * torch.randn(steps, 50, inputs)
     nodes = torch.randint(50, (steps, sum(sizes)), dtype=torch.int32)
-    return TreeFeatures(table.to(DEVICE), tuple(sizes), nodes.to(DEVICE), torch.arange(steps, device=DEVICE))
+    return TreeFeatures(table.to(DEVICE), sizes, nodes.to(DEVICE), torch.arange(steps, device=DEVICE))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("seed", range(2))
-def test_fused_network_equals_the_plain_one(shape: Any, seed: int) -> None:
+def test_network_on_its_kernels_equals_the_plain_one(shape: Any, seed: int) -> None:
     steps, roots, fanouts, inputs, hidden = shape
     torch.manual_seed(seed)
     rows = _rows(steps, roots, fanouts, inputs)
-    model = ChronoSpike(Architecture(inputs, 3, hidden=hidden, dropout=0.0, temporal_dropout=0.0)).to(DEVICE)
+    network = Architecture(inputs, 3, hidden=hidden, dropout=0.0, temporal_dropout=0.0)
+    model = ChronoSpike(network).to(DEVICE)
     weights = torch.randn(roots, 3, device=DEVICE)
-    found: dict[str, list[torch.Tensor]] = {}
-    spikes: dict[str, list[torch.Tensor]] = {}
-    for kernels in ("auto", "plain"):
-        model.kernels = "plain" if kernels == "plain" else "auto"
+    fast = plan_kernels(network, DEVICE, steps=steps, fanouts=fanouts)
+    assert fast.readout.implementation == ("triton" if DEVICE == GPU else "folded")
+    found, spikes = [], []
+    for way in (fast, PLAIN):
+        # Recording takes the whole encoder, so the rest is computed without.
         record = Record()
-        logits, z = model(rows, record)
-        gradients = torch.autograd.grad((weights * logits).sum(), list(model.parameters()), allow_unused=True)
-        found[kernels] = [logits, z, *(gradient for gradient in gradients if gradient is not None)]
-        spikes[kernels] = [layer.detach() for layer in record.spikes]
-    flips = sum(int((a != b).sum()) for a, b in zip(spikes["auto"], spikes["plain"], strict=True))
-    count = sum(layer.numel() for layer in spikes["auto"])
-    assert 0 < sum(float(layer.sum()) for layer in spikes["auto"]) < count
+        model(rows, way, record)
+        logits, z = model(rows, way)
+        gradients = torch.autograd.grad((weights * logits).sum(), list(model.parameters()))
+        found.append([logits, z, *gradients])
+        spikes.append([layer.detach() for layer in record.spikes])
+    flips = sum(int((a != b).sum()) for a, b in zip(*spikes, strict=True))
+    count = sum(layer.numel() for layer in spikes[0])
+    assert 0 < sum(float(layer.sum()) for layer in spikes[0]) < count
     # A membrane within rounding of its threshold may fall on either side: rarer than one in ten thousand.
     assert flips <= 1e-4 * count
     if flips == 0:
-        for one, other in zip(found["auto"], found["plain"], strict=True):
+        for one, other in zip(*found, strict=True):
             size = max(1.0, other.abs().max().item())
             torch.testing.assert_close(one / size, other / size, atol=5e-5, rtol=1e-3)
 
 
-def test_on_the_cpu_single_precision_is_fused_and_double_is_not() -> None:
+def test_without_a_plan_the_network_takes_what_fits_its_inputs() -> None:
     torch.manual_seed(0)
-    rows = _rows(2, 2, (2,), 4)
-    aggregator = AttentiveAggregator(4, 8, 2).to(DEVICE)
-    assert fused_attention(rows, aggregator.attention_weights()) is not None
+    network = Architecture(4, 3, hidden=(8,), dropout=0.0, temporal_dropout=0.0)
+    model, rows = ChronoSpike(network).to(DEVICE), _rows(2, 3, (2,), 4)
+    chosen = plan_kernels(network, DEVICE, steps=2, fanouts=(2,))
+    assert torch.equal(model(rows)[0], model(rows, chosen)[0])
     double = TreeFeatures(rows.values.double(), rows.sizes, rows.nodes, rows.blocks)
-    assert fused_attention(double, aggregator.double().attention_weights()) is None
+    assert model.double()(double)[0].dtype == torch.float64
 
 
-def test_half_products_are_allowed_for_a_while() -> None:
+@pytest.mark.parametrize("callers", ["highest", "high", "medium"])
+def test_products_have_the_precision_asked_for_and_the_callers_is_put_back(callers: str) -> None:
     before = torch.get_float32_matmul_precision()
-    with half_products(True):
-        assert takes_half()
-        with half_products(False):
-            assert not takes_half()
-        assert takes_half()
-    assert torch.get_float32_matmul_precision() == before
+    torch.set_float32_matmul_precision(callers)
+    try:
+        for device, half, expected in ((CPU, False, "highest"), (CPU, True, "highest"), (GPU, True, "high")):
+            with product_precision(device, half):
+                assert torch.get_float32_matmul_precision() == expected
+            assert torch.get_float32_matmul_precision() == callers
+    finally:
+        torch.set_float32_matmul_precision(before)

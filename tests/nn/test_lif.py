@@ -1,4 +1,6 @@
-"""The neuron against a calculation done by hand, finite differences, and its plain twin.
+"""The neuron against a calculation done by hand and finite differences, and its kernels against the plain form.
+
+Without a GPU the Triton kernels run in its interpreter.
 
 Two channels over five steps, u_reset = 0:
     A: τ = 1, V = 1.0, α = 1.  h = 0.5 1.2 0.9 1.0 -0.3.  With τ = 1 the membrane is the input: spikes 0 1 0 1 0.
@@ -13,10 +15,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from chronospike.nn.dispatch import Implementation
+from chronospike.nn.dropout import keep_mask, new_key, scale
 from chronospike.nn.lif import AdaptiveLIF, LIFParameters, ResetGradient, lif_sequence, lif_step
+from chronospike.optional import has_triton
 
-Implementation = Literal["fused", "plain"]
-BOTH: tuple[Implementation, ...] = ("fused", "plain")
+GPU = "cuda" if torch.cuda.is_available() else "cpu"
+without_triton = pytest.mark.skipif(not has_triton(), reason="needs Triton")
+KERNELS = ["numba", pytest.param("triton", marks=without_triton)]
+RESETS: tuple[ResetGradient, ...] = ("detach", "full", "straight_through")
 INPUT = [[0.5, 1.0], [1.2, 1.0], [0.9, 0.4], [1.0, 2.0], [-0.3, 0.0]]
 
 
@@ -28,17 +35,15 @@ def _by_hand() -> tuple[Tensor, LIFParameters]:
     return h, LIFParameters(tau, threshold, alpha)
 
 
-@pytest.mark.parametrize("implementation", BOTH)
-def test_five_steps_worked_by_hand(implementation: Implementation) -> None:
+def test_five_steps_worked_by_hand() -> None:
     h, parameters = _by_hand()
-    spikes, membranes = lif_sequence(h, parameters, implementation=implementation)
+    spikes, membranes = lif_sequence(h, parameters)
     assert spikes.tolist() == [[0, 0], [1, 0], [0, 0], [1, 1], [0, 0]]
     expected = [[0.5, 0.5], [1.2, 0.75], [0.9, 0.575], [1.0, 1.2875], [-0.3, 0.0]]
     torch.testing.assert_close(membranes, torch.tensor(expected, dtype=torch.double))
 
 
-@pytest.mark.parametrize("implementation", BOTH)
-def test_gradients_of_two_spikes_worked_by_hand(implementation: Implementation) -> None:
+def test_gradients_of_two_spikes_worked_by_hand() -> None:
     """L = s_A(step 2) + s_B(step 4).
 
     A: d = 0.2, σ' = 1/1.2² = 0.694444; nothing flows further back since 1 - 1/τ = 0.
@@ -46,7 +51,7 @@ def test_gradients_of_two_spikes_worked_by_hand(implementation: Implementation) 
        ∂L/∂τ = -¼ Σ λ_t (h_t - u_{t-1}) = -¼ (0.730652 - 0.089729 + 0.064092 + 0.064092) = -0.192277.
     """
     h, p = _by_hand()
-    spikes, _ = lif_sequence(h, p, implementation=implementation)
+    spikes, _ = lif_sequence(h, p)
     (spikes[1, 0] + spikes[3, 1]).backward()
     by_h = [[0.0, 0.032046], [0.694444, 0.064092], [0.0, 0.128185], [0.0, 0.256369], [0.0, 0.0]]
 
@@ -93,30 +98,57 @@ def test_gradients_are_finite_differences_of_the_smooth_curve() -> None:
             torch.testing.assert_close(grad.view(-1)[place], (ends[0] - ends[1]) / 2e-6, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("reset_gradient", ["detach", "full", "straight_through"])
-@pytest.mark.parametrize("shape", [(1, 1, 1), (7, 5, 3), (4, 2, 3, 6), (27, 33, 5)])
-def test_fused_equals_plain_in_values_and_gradients(shape: tuple[int, ...], reset_gradient: ResetGradient) -> None:
-    results = []
-    for implementation in BOTH:
-        generator = torch.Generator().manual_seed(sum(shape))
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 1, 3), (7, 65, 3), (5, 3, 2, 64), (27, 20, 33), (2, 3, 3000)])
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+@pytest.mark.parametrize("reset_gradient", RESETS)
+@pytest.mark.parametrize("implementation", KERNELS)
+def test_kernel_equals_the_plain_form_in_values_and_gradients(
+    implementation: Implementation, reset_gradient: ResetGradient, dropout: float, shape: tuple[int, ...]
+) -> None:
+    device = torch.device(GPU if implementation == "triton" else "cpu")
+    for seed in range(2):
+        generator = torch.Generator().manual_seed(seed)
         channels = shape[-1]
-        h = (torch.randn(shape, dtype=torch.double, generator=generator) * 1.5).requires_grad_()
-        tau = (0.6 + 2 * torch.rand(channels, dtype=torch.double, generator=generator)).requires_grad_()
-        threshold = torch.rand(channels, dtype=torch.double, generator=generator).requires_grad_()
-        alpha = (0.5 + torch.rand(channels, dtype=torch.double, generator=generator)).requires_grad_()
-        weights = torch.randn(shape, dtype=torch.double, generator=generator)
-        parameters = LIFParameters(tau, threshold, alpha, 0.1, reset_gradient)
-        spikes, membranes = lif_sequence(h, parameters, implementation=implementation)
-        (weights * spikes).sum().backward()
-        results.append((spikes, membranes, h.grad, tau.grad, threshold.grad, alpha.grad))
-    for fused, plain in zip(*results, strict=True):
-        torch.testing.assert_close(fused, plain)
+        h = 1.5 * torch.randn(shape, generator=generator)
+        tau = 0.6 + 2 * torch.rand(channels, generator=generator)
+        threshold = torch.rand(channels, generator=generator) - 0.1
+        alpha = 0.5 + torch.rand(channels, generator=generator)
+        weights = torch.randn(shape, generator=generator).to(device)
+        learned = [value.to(device).requires_grad_() for value in (h, tau, threshold, alpha)]
+        parameters = LIFParameters(learned[1], learned[2], learned[3], 0.1, reset_gradient)
+        torch.manual_seed(seed)
+        found, membranes = lif_sequence(learned[0], parameters, dropout=dropout, implementation=implementation)
+        expected, plain_membranes = lif_sequence(learned[0], parameters)
+        if dropout:
+            # The kernels' masks are a function of a key, the one random number they draw.
+            torch.manual_seed(seed)
+            expected = expected * keep_mask(new_key(device), shape, dropout) * scale(dropout)
+        assert torch.equal(found, expected)
+        torch.testing.assert_close(membranes, plain_membranes, atol=1e-6, rtol=1e-6)
+        ours, theirs = (torch.autograd.grad(spikes, learned, weights) for spikes in (found, expected))
+        for one, other in zip(ours, theirs, strict=True):
+            # Sums over all neurons: what cancels out leaves the rounding of what was added.
+            torch.testing.assert_close(one, other, atol=2e-5 * max(1.0, other.abs().max().item()), rtol=1e-4)
+
+
+@pytest.mark.parametrize("implementation", KERNELS)
+def test_no_random_number_is_drawn_without_dropout(implementation: Implementation) -> None:
+    one = torch.ones(4, device=GPU if implementation == "triton" else "cpu")
+    before = torch.get_rng_state()
+    lif_sequence(one.expand(3, 2, 4), LIFParameters(one, one, one), implementation=implementation)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("implementation", KERNELS)
+def test_no_rows_give_no_spikes(implementation: Implementation) -> None:
+    one = torch.ones(4, device=GPU if implementation == "triton" else "cpu")
+    h = torch.zeros(3, 0, 4, device=one.device)
+    assert lif_sequence(h, LIFParameters(one, one, one), implementation=implementation)[0].shape == (3, 0, 4)
 
 
 def test_the_three_reset_gradients_differ_and_the_spikes_do_not() -> None:
     grads, spikes = [], []
-    choices: tuple[ResetGradient, ...] = ("detach", "full", "straight_through")
-    for choice in choices:
+    for choice in RESETS:
         h = torch.tensor([[1.5], [0.4], [1.5]], dtype=torch.double, requires_grad=True)
         one = torch.ones(1, dtype=torch.double)
         s, _ = lif_sequence(h, LIFParameters(2 * one, 0.7 * one, one, 0.0, choice))

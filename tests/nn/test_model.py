@@ -6,14 +6,13 @@ import pytest
 import torch
 
 from chronospike.nn.model import Architecture, ChronoSpike, Record
+from chronospike.nn.tree_features import TreeFeatures
+from chronospike.sampling.tree import widths
 
 
-def _hops(steps: int = 4, roots: int = 3, fanouts: tuple[int, ...] = (5, 2), width: int = 16) -> list[torch.Tensor]:
-    generator = torch.Generator().manual_seed(7)
-    sizes = [roots]
-    for fanout in fanouts:
-        sizes.append(sizes[-1] * fanout)
-    return [3 * torch.randn(steps, size, width, generator=generator) for size in sizes]
+def _trees(steps: int = 4, roots: int = 3, fanouts: tuple[int, ...] = (5, 2), width: int = 16) -> TreeFeatures:
+    sizes = tuple(roots * size for size in widths(fanouts))
+    return TreeFeatures(3 * torch.randn(steps, sum(sizes), width, generator=torch.Generator().manual_seed(7)), sizes)
 
 
 @pytest.mark.parametrize(("classes", "count"), [(10, 105_738), (5, 105_413), (6, 105_478)])
@@ -48,7 +47,7 @@ def test_the_ledger_of_parameters() -> None:
 
 
 def test_shapes_of_logits_and_embedding() -> None:
-    logits, z = ChronoSpike(Architecture(16, 3))(_hops())
+    logits, z = ChronoSpike(Architecture(16, 3))(_trees())
     assert logits.shape == (3, 3)
     assert z.shape == (3, 64)
 
@@ -57,7 +56,7 @@ def test_recording_changes_nothing_and_sees_everything() -> None:
     torch.manual_seed(0)
     model = ChronoSpike(Architecture(16, 3)).eval()
     record = Record()
-    torch.testing.assert_close(model(_hops(), record)[0], model(_hops())[0])
+    torch.testing.assert_close(model(_trees(), record=record)[0], model(_trees())[0])
     assert [tuple(s.shape) for s in record.spikes] == [(4, 18, 128), (4, 3, 64)]
     assert [tuple(a.shape) for a in record.neighbour_attention] == [(4, 3, 5, 4), (4, 3, 5, 4)]
     assert record.time_attention is not None
@@ -68,12 +67,12 @@ def test_recording_changes_nothing_and_sees_everything() -> None:
 def test_roots_do_not_see_each_other() -> None:
     torch.manual_seed(0)
     model = ChronoSpike(Architecture(16, 3)).eval()
-    hops = _hops()
-    changed = [hop.clone() for hop in hops]
-    changed[0][:, 1] += 1
-    changed[1][:, 5:10] += 1
-    changed[2][:, 10:20] += 1
-    before, after = model(hops)[1], model(changed)[1]
+    trees, changed = _trees(), _trees()
+    root, neighbours, theirs = changed.hops()
+    root[:, 1] += 1
+    neighbours[:, 5:10] += 1
+    theirs[:, 10:20] += 1
+    before, after = model(trees)[1], model(changed)[1]
     torch.testing.assert_close(before[[0, 2]], after[[0, 2]])
     assert not torch.allclose(before[1], after[1])
 
@@ -95,7 +94,7 @@ ABLATIONS = {
 def test_every_switch_trains_all_its_parameters(change: dict[str, str]) -> None:
     torch.manual_seed(0)
     model = ChronoSpike(replace(Architecture(16, 3), **change))  # type: ignore[arg-type]
-    logits, _ = model(_hops())
+    logits, _ = model(_trees())
     logits.square().sum().backward()
     unused = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
     assert unused == []
@@ -103,6 +102,6 @@ def test_every_switch_trains_all_its_parameters(change: dict[str, str]) -> None:
 
 def test_three_layers_need_three_fanouts() -> None:
     model = ChronoSpike(Architecture(16, 3, hidden=(32, 16, 8)))
-    assert model(_hops(fanouts=(3, 2, 2)))[1].shape == (3, 8)
+    assert model(_trees(fanouts=(3, 2, 2)))[1].shape == (3, 8)
     with pytest.raises(ValueError, match="3 layers need 4 hops, not 3"):
-        model(_hops())
+        model(_trees())

@@ -6,15 +6,26 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
+import pytest
+import torch
 from hypothesis import strategies as st
 
 from chronospike.data.build import build_graph
 from chronospike.data.events import Events, Steps
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
-from chronospike.rng import below, chance, derive, threshold
+from chronospike.optional import has_triton
+from chronospike.rng import derive, stream, threshold
+from tests.plain_rng import below, chance
 
 Edge = tuple[int, int, int]
+
+GPU = "cuda" if torch.cuda.is_available() else "cpu"
+# The backends and a device for each; without a GPU, Triton's interpreter runs on the CPU.
+BACKENDS = [
+    {"backend": "numba"},
+    pytest.param({"backend": "triton", "device": GPU}, marks=pytest.mark.skipif(not has_triton(), reason="no Triton")),
+]
 
 
 def reference_tree(
@@ -28,12 +39,13 @@ def reference_tree(
     replace: bool = False,
     seed: int = 0,
     epoch: int = 0,
+    purpose: str = "sampler",
 ) -> list[list[int]]:
     rows = []
     for step in steps:
         hops: list[list[int]] = [[] for _ in range(len(fanouts) + 1)]
         for root in roots:
-            key = derive(derive(derive(seed, epoch), int(graph.node_keys[root])), step)
+            key = derive(derive(stream(seed, purpose, epoch), int(graph.node_keys[root])), step)
             level, slot = [root], 1
             hops[0] += level
             for hop, fanout in enumerate(fanouts, start=1):
@@ -85,6 +97,13 @@ def graph_of(
     times = np.arange(num_steps)
     events = Events(source, target, times[step], NodeIds.range(num_nodes) if ids is None else ids)
     return build_graph(events, Steps(step.astype(np.int32), times, times), directed=directed)
+
+
+def hubs() -> DynamicGraph:
+    """Five nodes with hundreds of neighbours each, at three steps."""
+    rng = np.random.default_rng(0)
+    few, others, step = rng.integers(0, 5, 4000), rng.integers(5, 1000, 4000), rng.integers(0, 3, 4000)
+    return graph_of(list(zip(few.tolist(), others.tolist(), step.tolist(), strict=True)), 1000, 3)
 
 
 def renamed(graph: DynamicGraph) -> DynamicGraph:

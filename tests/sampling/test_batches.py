@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from chronospike.errors import InputError
+from chronospike.rng import stream
 from chronospike.sampling.batches import batches, num_batches
 
 NODES = np.arange(100, 110)
 
 
-def listed(**options: int) -> list[list[int]]:
-    return [batch.tolist() for batch in batches(NODES, **({"size": 3, "seed": 0, "epoch": 0} | options))]  # type: ignore[arg-type]
+def listed(size: int = 3, seed: int = 0, epoch: int = 0) -> list[list[int]]:
+    return [batch.tolist() for batch in batches(NODES, size, seed, epoch)]
 
 
 def test_every_node_comes_once_and_the_last_batch_is_shorter() -> None:
@@ -19,24 +20,15 @@ def test_every_node_comes_once_and_the_last_batch_is_shorter() -> None:
     assert sorted(node for batch in made for node in batch) == NODES.tolist()
 
 
-def test_drop_last_leaves_only_full_batches() -> None:
-    assert [len(batch) for batch in listed(drop_last=True)] == [3, 3, 3]
-    assert [len(batch) for batch in listed(size=5, drop_last=True)] == [5, 5]
+def test_the_order_is_philoxs_of_the_epochs_own_stream() -> None:
+    expected = np.random.Generator(np.random.Philox(key=stream(7, "batches", 2))).permutation(NODES).tolist()
+    assert listed(size=10, seed=7, epoch=2) == [expected]
 
 
-def test_without_shuffling_the_order_is_that_of_the_nodes() -> None:
-    assert listed(shuffle=False) == [[100, 101, 102], [103, 104, 105], [106, 107, 108], [109]]
-
-
-def test_the_order_depends_on_seed_and_epoch_alone() -> None:
-    assert listed() == listed()
-    assert listed(seed=1) != listed() != listed(epoch=1)
-    assert listed(seed=1, epoch=0) != listed(seed=0, epoch=1)
-
-
-def test_a_resumed_epoch_goes_on_where_it_stopped() -> None:
-    assert listed(start=2) == listed()[2:]
-    assert listed(start=4) == []
+def test_seeds_and_epochs_have_orders_of_their_own() -> None:
+    orders = [listed(seed=seed, epoch=epoch) for seed in (0, 1) for epoch in (0, 1)]
+    assert len({tuple(map(tuple, order)) for order in orders}) == 4
+    assert listed(seed=1, epoch=1) == orders[3]
 
 
 def test_the_nodes_are_left_as_they_were() -> None:
@@ -44,15 +36,12 @@ def test_the_nodes_are_left_as_they_were() -> None:
     assert NODES.tolist() == list(range(100, 110))
 
 
-@pytest.mark.parametrize(
-    ("count", "drop_last", "expected"), [(10, False, 4), (10, True, 3), (9, False, 3), (0, False, 0)]
-)
-def test_num_batches_counts_what_batches_yields(count: int, drop_last: bool, expected: int) -> None:
-    assert num_batches(count, 3, drop_last) == expected
-    assert len(list(batches(np.arange(count), 3, 0, 0, drop_last=drop_last))) == expected
+@pytest.mark.parametrize(("count", "expected"), [(10, 4), (9, 3), (0, 0)])
+def test_num_batches_counts_what_batches_yields(count: int, expected: int) -> None:
+    assert num_batches(count, 3) == expected
+    assert len(list(batches(np.arange(count), 3, 0, 0))) == expected
 
 
-@pytest.mark.parametrize("wrong", [{"size": 0}, {"start": -1}])
-def test_sizes_and_starts_below_their_range_are_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(InputError, match="is below"):
-        listed(**wrong)
+def test_a_batch_size_below_1_is_refused() -> None:
+    with pytest.raises(InputError, match="batch size 0 is below 1"):
+        listed(size=0)

@@ -15,8 +15,9 @@ from scipy import stats
 
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError
-from chronospike.sampling import HybridSampler
-from tests.sampling.reference import Edge, edge_lists, graph_of, settings
+from chronospike.sampling import HybridSampler, hybrid
+from chronospike.sampling.hybrid import default_backend
+from tests.sampling.reference import BACKENDS, Edge, edge_lists, graph_of, reference_tree, settings
 from tests.six_nodes import EDGES, six_nodes
 
 COPIES, EPOCHS = 5000, 20
@@ -166,19 +167,19 @@ def test_the_future_has_no_influence(case: tuple[list[Edge], int, int], options:
         assert tree.nodes[0].equal(whole.nodes[now])
 
 
-@pytest.mark.parametrize("backend", ["numba", "torch"])
-def test_ids_that_count_from_0_are_their_own_keys(backend: str) -> None:
-    # Drawn when roots were still keyed by their index: with ids 0..N-1 that is the same.
-    tree = HybridSampler(six_nodes(), (3, 2), seed=5, backend=backend).sample([0, 2], epoch=3, steps=[2, 3])
+@pytest.mark.parametrize("where", BACKENDS)
+def test_a_seed_gives_the_same_tree_in_every_version(where: dict[str, Any]) -> None:
+    tree = HybridSampler(six_nodes(), (3, 2), seed=5, **where).sample([0, 2], epoch=3, steps=[2, 3])
+    # Worked out with `reference_tree`, slot after slot.
     assert tree.nodes.tolist() == [
-        [0, 2, 1, 3, 0, 2, 2, 2, 2, 1, 0, 3, 1, 1, 0, 1, 2, 0, 0, 2],
-        [0, 2, 4, 0, 0, 1, 2, 2, 4, 0, 4, 0, 2, 0, 1, 2, 2, 1, 2, 2],
+        [0, 2, 1, 3, 2, 2, 2, 0, 1, 2, 0, 3, 0, 2, 2, 2, 2, 0, 0, 2],
+        [0, 2, 4, 0, 4, 0, 1, 2, 4, 4, 2, 4, 4, 4, 4, 0, 0, 1, 1, 2],
     ]
 
 
-@pytest.mark.parametrize("backend", ["numba", "torch"])
-def test_a_root_has_the_same_tree_in_any_batch(backend: str) -> None:
-    sampler = HybridSampler(six_nodes(), (3, 2), backend=backend)
+@pytest.mark.parametrize("where", BACKENDS)
+def test_a_root_has_the_same_tree_in_any_batch(where: dict[str, Any]) -> None:
+    sampler = HybridSampler(six_nodes(), (3, 2), **where)
     together = sampler.sample([3, 0, 2, 0])
     for place, root in enumerate([3, 0, 2, 0]):
         alone = sampler.sample([root])
@@ -186,9 +187,9 @@ def test_a_root_has_the_same_tree_in_any_batch(backend: str) -> None:
             assert alone.hop(hop).equal(together.hop(hop)[:, place * width : (place + 1) * width])
 
 
-@pytest.mark.parametrize("backend", ["numba", "torch"])
-def test_a_step_has_the_same_tree_whatever_other_steps_are_asked_for(backend: str) -> None:
-    sampler = HybridSampler(six_nodes(), backend=backend)
+@pytest.mark.parametrize("where", BACKENDS)
+def test_a_step_has_the_same_tree_whatever_other_steps_are_asked_for(where: dict[str, Any]) -> None:
+    sampler = HybridSampler(six_nodes(), **where)
     whole, some = sampler.sample(range(6)), sampler.sample(range(6), steps=[3, 1])
     assert some.steps == (3, 1)
     assert some.nodes.equal(whole.nodes[[3, 1]])
@@ -205,14 +206,22 @@ def test_epochs_and_seeds_give_different_trees_and_the_same_ones_again() -> None
     assert HybridSampler(six_nodes(), seed=0).sample(range(6), epoch=1).nodes.equal(trees[1].nodes)
 
 
+@pytest.mark.parametrize("where", BACKENDS)
+def test_another_purpose_draws_from_another_stream(where: dict[str, Any]) -> None:
+    roots = list(range(6))
+    tree = HybridSampler(six_nodes(), seed=7, **where).sample(roots, epoch=2, purpose="inference")
+    assert tree.nodes.tolist() == reference_tree(six_nodes(), roots, range(4), seed=7, epoch=2, purpose="inference")
+    assert tree.nodes.tolist() != reference_tree(six_nodes(), roots, range(4), seed=7, epoch=2)
+
+
 @pytest.mark.parametrize("roots", [[1, 2], (1, 2), np.array([1, 2], dtype=np.int32), torch.tensor([1, 2])])
 def test_roots_may_be_a_list_an_array_or_a_tensor(roots: Any) -> None:
     assert HybridSampler(six_nodes()).sample(roots).hop(0).tolist() == [[1, 2]] * 4
 
 
-@pytest.mark.parametrize("backend", ["numba", "torch"])
-def test_an_empty_batch_gives_an_empty_tree(backend: str) -> None:
-    assert HybridSampler(six_nodes(), backend=backend).sample([]).nodes.shape == (4, 0)
+@pytest.mark.parametrize("where", BACKENDS)
+def test_an_empty_batch_gives_an_empty_tree(where: dict[str, Any]) -> None:
+    assert HybridSampler(six_nodes(), **where).sample([]).nodes.shape == (4, 0)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +242,7 @@ def test_roots_and_steps_out_of_range_are_named(roots: Any, steps: Any, message:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"backend": "numbar"}, r"backend 'numbar' is not one of auto, torch, numba, triton. Did you mean 'numba'\?"),
+        ({"backend": "numbar"}, r"backend 'numbar' is not one of numba, triton. Did you mean 'numba'\?"),
         ({"threads": 0}, r"threads 0 is below 1"),
         ({"device": "gpu"}, r"device 'gpu' is not known: use cpu or cuda"),
         ({"p": 2}, r"p 2 is outside 0..1"),
@@ -244,8 +253,22 @@ def test_a_wrong_option_is_one_line_with_the_way_out(wrong: dict[str, Any], mess
         HybridSampler(six_nodes(), **wrong)
 
 
-def test_auto_takes_numba_on_the_cpu() -> None:
-    assert HybridSampler(six_nodes()).backend == "numba"
+@pytest.mark.parametrize(
+    ("device", "works", "backend"), [("cpu", True, "numba"), ("cuda", True, "triton"), ("cuda", False, "numba")]
+)
+def test_the_device_decides_the_backend(
+    monkeypatch: pytest.MonkeyPatch, device: str, works: bool, backend: str
+) -> None:
+    monkeypatch.setattr(hybrid, "triton_works", lambda _: works)
+    assert default_backend(torch.device(device)) == backend
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_numba_copies_its_trees_to_the_gpu() -> None:
+    tree = HybridSampler(six_nodes(), device="cuda", backend="numba").sample(range(6))
+    assert tree.nodes.device.type == "cuda"
+    assert tree.nodes.cpu().equal(HybridSampler(six_nodes()).sample(range(6)).nodes)
 
 
 def test_repr_shows_the_settings() -> None:

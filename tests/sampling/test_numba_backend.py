@@ -11,7 +11,7 @@ from hypothesis import settings as run
 
 from chronospike.data.csr import TimeSlicedCSR
 from chronospike.sampling import HybridSampler
-from tests.sampling.reference import Edge, edge_lists, graph_of, reference_tree, renamed, settings
+from tests.sampling.reference import Edge, edge_lists, graph_of, hubs, reference_tree, renamed, settings
 from tests.six_nodes import six_nodes
 
 
@@ -22,6 +22,23 @@ def test_numba_equals_the_plain_reference(case: tuple[list[Edge], int, int], opt
     roots, steps = list(range(graph.num_nodes)), range(graph.num_steps)
     tree = HybridSampler(graph, **options, backend="numba").sample(roots, epoch=3)
     assert tree.nodes.tolist() == reference_tree(graph, roots, steps, **options, epoch=3)
+
+
+@given(edge_lists(), settings)
+@run(max_examples=30, deadline=None)
+def test_numba_equals_the_plain_reference_on_directed_graphs(
+    case: tuple[list[Edge], int, int], options: dict[str, Any]
+) -> None:
+    graph = graph_of(*case, directed=True)
+    roots, steps = list(range(graph.num_nodes)), range(graph.num_steps)
+    tree = HybridSampler(graph, **options, backend="numba").sample(roots)
+    assert tree.nodes.tolist() == reference_tree(graph, roots, steps, **options)
+
+
+def test_numba_equals_the_plain_reference_on_high_degrees_and_large_fanouts() -> None:
+    graph, roots = hubs(), list(range(50))
+    tree = HybridSampler(graph, (40, 3), backend="numba").sample(roots)
+    assert tree.nodes.tolist() == reference_tree(graph, roots, range(3), (40, 3))
 
 
 @given(edge_lists(), settings)

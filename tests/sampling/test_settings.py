@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from chronospike.errors import InputError
+from chronospike.rng import stream
 from chronospike.sampling.settings import SamplingSettings, as_fanouts
 
 
@@ -25,6 +26,11 @@ def test_tree_size_counts_the_root_and_every_hop() -> None:
 
 def test_a_single_number_is_one_hop() -> None:
     assert as_fanouts(5) == as_fanouts([5]) == (5,)
+
+
+def test_epochs_and_purposes_have_streams_of_their_own() -> None:
+    assert SamplingSettings(seed=4).key(2) == stream(4, "sampler", 2)
+    assert SamplingSettings(seed=4).key(2, "inference") == stream(4, "inference", 2)
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from chronospike.errors import OutOfSpaceError, StorageError
-from chronospike.training.checkpoint import load_checkpoint, read_state, save_checkpoint, seconds_per_epoch
-from chronospike.training.loop import EpochReport, State, Trainer
+from chronospike.training.checkpoint import _digest as digest
+from chronospike.training.checkpoint import load_checkpoint, read_state, save_checkpoint
 from tests.small_runs import same_weights, small_trainer
 
 
-def after_one_epoch(path: Path, **settings: Any) -> Trainer:
+def after_one_epoch(path: Path, **settings: Any) -> Any:
     trainer = small_trainer(epochs=3, **settings)
     next(trainer.epochs())
     save_checkpoint(trainer, path)
@@ -111,10 +112,19 @@ def test_a_full_disk_keeps_the_checkpoint_before(tmp_path: Path, monkeypatch: py
     assert (tmp_path / "state").read_bytes() == before
 
 
-def test_seconds_per_epoch_leave_out_the_first() -> None:
-    def epoch(seconds: float) -> EpochReport:
-        return EpochReport(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, seconds, False)
-
-    assert seconds_per_epoch(State(history=[epoch(9.0), epoch(1.0), epoch(3.0), epoch(2.0)])) == 2.0
-    assert seconds_per_epoch(State(history=[epoch(9.0)])) == 9.0
-    assert seconds_per_epoch(State()) == 0.0
+def test_moments_that_were_saved_by_number_are_read(tmp_path: Path) -> None:
+    """As before they were named by their parameters."""
+    path = tmp_path / "state"
+    first = after_one_epoch(path)
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata()
+    numbers = {name: str(number) for number, (name, _) in enumerate(first.model.named_parameters())}
+    tensors = {}
+    for key, value in load_file(path).items():
+        kind, _, rest = key.partition(".")
+        name, _, moment = rest.rpartition(".")
+        tensors[f"optimiser.{numbers[name]}.{moment}" if kind == "optimiser" else key] = value
+    save_file(tensors, path, {**metadata, "sha256": digest(tensors, metadata["state"])})
+    resumed = small_trainer(epochs=3)
+    load_checkpoint(resumed, path)
+    assert same_weights(resumed.run().state_dict(), first.run().state_dict())

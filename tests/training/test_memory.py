@@ -1,77 +1,25 @@
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import pytest
 import torch
 
-from chronospike.data.graph import DynamicGraph
+from chronospike.config import Settings
 from chronospike.errors import ChronoSpikeError, InputError
-from chronospike.training.estimate import estimate
-from chronospike.training.inference import LANE
-from chronospike.training.memory import least_bytes, memory_errors, require_memory
-from tests.small_runs import CPU, small_graph, small_settings
+from chronospike.training.memory import memory_errors, require_feature_memory
 
 
-@pytest.fixture(scope="module")
-def graph() -> DynamicGraph:
-    return small_graph()
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {},
-        {"fanouts": [10, 5]},
-        {"hidden": [64, 8], "batch_size": 1024},
-        {"static": True},
-        {"aggregator": "mean"},
-        {"temporal": "lstm", "kernels": "plain"},
-    ],
-)
-def test_the_bound_is_below_the_estimate(values: dict[str, Any], graph: DynamicGraph) -> None:
-    settings = small_settings(**values)
-    assert 0 < least_bytes(graph, settings, 8, 90, LANE) < estimate(graph, settings, 8)["heap_bytes"]
-
-
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        (
-            {"fanouts": [100_000, 100_000]},
-            r"this run needs about .* Lower batch_size .* fanouts .now \[100000, 100000\]",
-        ),
-        ({"fanouts": [2**31 - 1] * 2}, "this run needs about"),
-        ({"hidden": [2**20, 2**20]}, r"hidden .now \[1048576, 1048576\]"),
-        ({"hidden": [16, 2**20], "feedforward": 2**20}, "this run needs about"),
-        ({"max_steps": 2**31 - 1, "hidden": [16, 2**20]}, "this run needs about"),
-    ],
-)
-def test_settings_that_fit_no_machine_are_refused(values: dict[str, Any], said: str, graph: DynamicGraph) -> None:
-    with pytest.raises(InputError, match=said):
-        require_memory(graph, small_settings(**values), 0, 90, CPU)
-
-
-def test_features_that_fit_no_machine_are_refused_before_they_are_made(
-    graph: DynamicGraph, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_features_that_fit_no_machine_are_refused_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chronospike.memory.available_bytes", lambda: 10**8)
-    settings = small_settings(feature_dimension=2**20, hidden=[2, 2])
     with pytest.raises(InputError, match=r"making the features needs about .* Lower feature_dimension .now 1048576."):
-        require_memory(replace(graph, features=None), settings, 1, 90, CPU)
-
-
-def test_a_usual_run_is_not_refused(graph: DynamicGraph) -> None:
-    require_memory(graph, small_settings(), 0, 90, CPU)
+        require_feature_memory(120, Settings(feature_dimension=2**20), torch.device("cpu"))
 
 
 def test_other_errors_pass_through() -> None:
-    with pytest.raises(RuntimeError, match="sizes differ"), memory_errors(small_settings()):
+    with pytest.raises(RuntimeError, match="sizes differ"), memory_errors("Lower batch_size"):
         raise RuntimeError("sizes differ")
 
 
 def test_a_gpu_out_of_memory_is_told_the_way_to_the_cpu() -> None:
     gone = pytest.raises(ChronoSpikeError, match="the GPU is out of memory. .* --device cpu")
-    with gone, memory_errors(small_settings()):
+    with gone, memory_errors("Lower batch_size"):
         raise torch.OutOfMemoryError("CUDA out of memory")

@@ -6,15 +6,16 @@ from pathlib import Path
 import pytest
 
 from chronospike.errors import InputError, StorageError
+from chronospike.methods.chronospike.settings import ChronoSpikeSettings
 from chronospike.training.loop import EpochReport
-from chronospike.training.problem import split_for
 from chronospike.training.run_folder import RunFolder
+from chronospike.training.task import split_for
 from tests.small_runs import begun, contents, small_graph, small_settings
 
 
 def test_a_run_keeps_what_was_asked(tmp_path: Path) -> None:
     run = begun(tmp_path / "deep" / "run")
-    assert run.settings() == small_settings()
+    assert run.settings(ChronoSpikeSettings) == small_settings()
     facts = run.facts()
     assert (facts["graph"], facts["classes"], facts["split"]["train"]) == ("mine", ["0", "1"], 90)
 
@@ -35,31 +36,33 @@ def test_overwriting_takes_the_old_results_away(tmp_path: Path) -> None:
     run.checkpoint.write_text("old")
     (run.path / "notes.txt").write_text("mine")
     graph = small_graph()
-    run.begin(small_settings(epochs=9), {}, graph, split_for(graph, small_settings()), overwrite=True)
+    run.begin("chronospike", small_settings(epochs=9), {}, graph, split_for(graph, small_settings()), overwrite=True)
     assert set(contents(run.path)) == {"config.yaml", "run.json", "labels.parquet", "notes.txt"}
-    assert run.settings().epochs == 9
+    assert run.settings(ChronoSpikeSettings).epochs == 9
 
 
 def test_a_folder_of_something_else_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     graph = small_graph()
     with pytest.raises(InputError, match="is not a folder that chronospike wrote"):
-        RunFolder(tmp_path).begin(small_settings(), {}, graph, split_for(graph, small_settings()), overwrite=True)
+        RunFolder(tmp_path).begin(
+            "chronospike", small_settings(), {}, graph, split_for(graph, small_settings()), overwrite=True
+        )
     assert contents(tmp_path) == {"notes.txt": b"mine"}
 
 
 def test_other_settings_are_named_one_by_one(tmp_path: Path) -> None:
     run = begun(tmp_path / "run")
     run.require_same(small_settings())
-    with pytest.raises(InputError, match="with other settings: p was 0.5, now 0.3; seed was 0, now 4. Resume"):
+    with pytest.raises(InputError, match="with other settings: seed was 0, now 4; p was 0.5, now 0.3. Resume"):
         run.require_same(small_settings(p=0.3, seed=4, epochs=9))
 
 
 def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="is not a run \\(it has no config.yaml\\)"):
-        RunFolder(tmp_path).settings()
+        RunFolder(tmp_path).settings(ChronoSpikeSettings)
     with pytest.raises(StorageError, match="nowhere does not exist"):
-        RunFolder(tmp_path / "nowhere").settings()
+        RunFolder(tmp_path / "nowhere").settings(ChronoSpikeSettings)
 
 
 def test_metrics_of_an_unfinished_run_say_how_to_resume(tmp_path: Path) -> None:
@@ -84,7 +87,7 @@ def test_missing_facts_are_named(tmp_path: Path) -> None:
 
 def test_epochs_are_rewritten_and_appended(tmp_path: Path) -> None:
     run = begun(tmp_path / "run")
-    reports = [EpochReport(n, 1.0, 0.9, 1.0, 0.5, 0.6, 0.01, 2.0, n == 0) for n in range(3)]
+    reports = [EpochReport(n, 1.0, 0.5, 0.6, 0.01, 2.0, n == 0) for n in range(3)]
     run.write_epochs(reports)
     run.write_epochs(reports[:1])
     run.append_epoch(reports[1])

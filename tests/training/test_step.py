@@ -3,35 +3,63 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from chronospike.training import inputs
+from chronospike.methods.chronospike import tree_inputs
+from chronospike.methods.chronospike.captured_step import CapturedStep
+from chronospike.nn.dropout import keep_mask, new_key, scale
 from chronospike.training.loop import Trainer, TrainingFailure
-from chronospike.training.problem import make_problem, new_model
-from chronospike.training.step import CapturedStep, PlainStep
-from tests.small_runs import small_graph, small_settings, small_trainer
+from chronospike.training.step import PlainStep
+from tests.small_runs import small_trainer
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 GPU = torch.device("cuda")
 
 
-def gpu_trainer(**settings: Any) -> Trainer:
-    graph, s = small_graph(), small_settings(**settings)
-    problem = make_problem(graph, s, GPU)
-    return Trainer(new_model(s, problem.inputs.width, graph.num_classes), problem)
+def gpu_trainer(**settings: Any) -> Any:
+    return small_trainer(device=GPU, **settings)
 
 
 def losses(trainer: Trainer, epochs: int = 3) -> list[float]:
     return [report.loss for _, report in zip(range(epochs), trainer.epochs(), strict=False)]
 
 
+@contextmanager
+def callers_precision(precision: str) -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize("kernels", ["auto", "plain"])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
+def test_the_callers_precision_of_products_changes_nothing(device: str, kernels: str) -> None:
+    found = []
+    for precision in ("highest", "high", "medium"):
+        with callers_precision(precision):
+            trainer = small_trainer(device=torch.device(device), kernels=kernels)
+            loss = losses(trainer, 1)
+            found.append((loss, *trainer.network.infer(trainer.model, np.arange(20))))
+            assert torch.get_float32_matmul_precision() == precision
+    for loss, probabilities, z in found[1:]:
+        assert loss == found[0][0]
+        assert torch.equal(probabilities, found[0][1])
+        assert torch.equal(z, found[0][2])
+
+
 def test_a_batch_prepared_ahead_is_the_batch_itself() -> None:
     one, other = small_trainer(), small_trainer()
-    roots = one.problem.split.train[:20]
+    roots = one.network.task.split.train[:20]
     one.model.train()
     other.model.train()
     prepared = one.step.prepare(roots, 0)
@@ -39,9 +67,7 @@ def test_a_batch_prepared_ahead_is_the_batch_itself() -> None:
 
 
 def test_the_cpu_takes_plain_steps() -> None:
-    trainer = small_trainer()
-    assert isinstance(trainer.step, PlainStep)
-    assert not CapturedStep.fits(trainer.problem)
+    assert isinstance(small_trainer().step, PlainStep)
 
 
 @needs_gpu
@@ -52,6 +78,34 @@ def test_a_captured_step_learns_what_a_plain_one_learns() -> None:
     assert isinstance(captured.step, CapturedStep)
     assert isinstance(plain.step, PlainStep)
     np.testing.assert_allclose(losses(captured), losses(plain), rtol=1e-3)
+
+
+@needs_gpu
+def test_a_captured_step_drops_and_contrasts_as_a_plain_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels hash a key to their masks, the one number they draw; the plain step is given the same masks here.
+
+    A mask depends on the size of the batch, so all are of one size. The readout's kernel draws four keys at once, and
+    is held to its masks by a test of its own: none of its dropout here.
+    """
+
+    def hashed(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+        if not training or p == 0:
+            return x
+        return x * keep_mask(new_key(x.device), x.shape, p) * scale(p)
+
+    noisy = {
+        "dropout": 0.5, "temporal_dropout": 0.0, "contrastive": 0.5, "view_dropout": 0.2, "precision": "single",
+        "epochs": 10, "batch_size": 45, "min_batches": 1,
+    }  # fmt: skip
+    captured, plain = gpu_trainer(**noisy), gpu_trainer(**noisy, kernels="plain")
+    assert isinstance(captured.step, CapturedStep)
+    assert isinstance(plain.step, PlainStep)
+    assert len(captured.network.task.split.train) == 2 * captured.batch_nodes
+    found = losses(captured)
+    monkeypatch.setattr(torch.nn.functional, "dropout", hashed)
+    np.testing.assert_allclose(found, losses(plain), rtol=1e-3)
+    # Masks decide: without them the losses are others.
+    assert not np.allclose(found, losses(gpu_trainer(**{**noisy, "dropout": 0.0}, kernels="plain")), rtol=1e-3)
 
 
 @needs_gpu
@@ -76,9 +130,9 @@ def test_a_captured_step_that_is_not_finite_changes_no_weight_and_names_its_batc
 def test_features_in_host_memory_train_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     resident = gpu_trainer(epochs=5)
     expected = losses(resident)
-    monkeypatch.setattr(inputs, "_GPU_SHARE", 1e-9)
+    monkeypatch.setattr(tree_inputs, "_GPU_SHARE", 1e-9)
     away = gpu_trainer(epochs=5)
-    assert away.problem.inputs.host is not None
+    assert away.network.inputs.host is not None
     assert isinstance(away.step, CapturedStep)
     np.testing.assert_allclose(losses(away), expected, rtol=1e-3)
 

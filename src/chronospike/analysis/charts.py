@@ -13,6 +13,8 @@ from chronospike.analysis.wording import percent
 WIDTH, HEIGHT = 460, 250
 LEFT, RIGHT, TOP, BOTTOM = 46, 14, 34, 40
 SERIES_STYLES = 4
+# Of a chart of spreads: the height of a dot and of the name above it, and the room for half a tick's text.
+ROW, LABEL, MARGIN = 14, 28, 24
 # Average width of a character at the charts' font size; there is no text to measure without a browser.
 CHARACTER = 6.6
 
@@ -80,6 +82,42 @@ def line_chart(
     return svg(parts, WIDTH, HEIGHT, label, "chart")
 
 
+@dataclass(frozen=True)
+class Spread:
+    """A mean and its standard deviation in one row of a chart of spreads; the series tells its colour."""
+
+    series: int
+    mean: float
+    deviation: float = 0.0
+
+
+def spread_chart(rows: Sequence[tuple[str, Sequence[Spread]]], series: Sequence[str], *, label: str) -> Markup:
+    """A row for each name, with a dot for each mean and a line of one deviation to each side; values are shares."""
+    spreads = [one for _, row in rows for one in row]
+    if not spreads:
+        return Markup("")
+    low, high = min(one.mean - one.deviation for one in spreads), max(one.mean + one.deviation for one in spreads)
+    x_ticks = ticks(*_padded(low, high, 1.0))
+    across = _Scale(x_ticks[0], x_ticks[-1], MARGIN, WIDTH - MARGIN)
+    height = ROW * len(series) + LABEL
+    bottom = TOP + height * len(rows)
+    rule = Markup('<line class="rule" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2:.1f}"/>')
+    parts = [rule.format(across(x), TOP, bottom) for x in x_ticks]
+    for number, (name, row) in enumerate(rows):
+        top = TOP + number * height
+        parts.append(_text(0, top + LABEL - 6, name, "row-name", "start"))
+        parts += [_spread(one, across, top + LABEL + ROW * (one.series + 0.5)) for one in row]
+    parts += [_text(across(x), bottom + 17, percent(x, _digits(x_ticks)), "tick", "middle") for x in x_ticks]
+    return svg([*parts, *(_legend([Line(name, (), ()) for name in series], 0))], WIDTH, bottom + 24, label, "chart")
+
+
+def _spread(one: Spread, across: _Scale, y: float) -> Markup:
+    line = Markup('<line class="series s{} spread" x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}"/>')
+    dot = Markup('<circle class="series s{} dot" cx="{:.1f}" cy="{:.1f}" r="4"/>')
+    style, ends = one.series % SERIES_STYLES, (one.mean - one.deviation, one.mean + one.deviation)
+    return line.format(style, *map(across, ends), y, y) + dot.format(style, across(one.mean), y)
+
+
 def bar(share: float, kind: str = "") -> Markup:
     """A horizontal bar that fills `share` of its width, hidden from screen readers: its number stands beside it."""
     width = 100 * min(1.0, max(0.0, share)) if math.isfinite(share) else 0.0
@@ -117,11 +155,16 @@ def _padded(low: float, high: float, ceiling: float) -> tuple[float, float]:
 
 
 def _y_tick(value: float, position: float, all_ticks: Sequence[float], as_percent: bool) -> Markup:
-    step = all_ticks[1] - all_ticks[0] if len(all_ticks) > 1 else 1.0
-    digits = max(0, -math.floor(math.log10(step * (100 if as_percent else 1)) + 1e-9))
+    digits = _digits(all_ticks, 100 if as_percent else 1)
     shown = percent(value, digits) if as_percent else f"{value:.{digits}f}"
     rule = Markup('<line class="rule" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>')
     return rule.format(LEFT, WIDTH - RIGHT, position, position) + _text(LEFT - 7, position + 4, shown, "tick", "end")
+
+
+def _digits(all_ticks: Sequence[float], factor: float = 100) -> int:
+    """Decimals that tell the ticks apart, multiplied by `factor`."""
+    step = all_ticks[1] - all_ticks[0] if len(all_ticks) > 1 else 1.0
+    return max(0, -math.floor(math.log10(step * factor) + 1e-9))
 
 
 def _line(line: Line, number: int, across: _Scale, down: _Scale) -> Markup:
@@ -159,8 +202,8 @@ def _mark(mark: Mark, lines: Sequence[Line], across: _Scale, down: _Scale) -> li
     ]
 
 
-def _legend(lines: Sequence[Line]) -> list[Markup]:
-    parts, x = [], float(LEFT)
+def _legend(lines: Sequence[Line], left: float = LEFT) -> list[Markup]:
+    parts, x = [], float(left)
     for number, line in enumerate(lines):
         swatch = Markup('<line class="series s{}" x1="{:.1f}" x2="{:.1f}" y1="14" y2="14"/>')
         parts += [swatch.format(number % SERIES_STYLES, x, x + 20), _text(x + 26, 18, line.name, "key", "start")]

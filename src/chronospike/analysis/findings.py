@@ -171,15 +171,17 @@ def _start(simple: Rival) -> str:
 
 def _parts(metrics: Metrics) -> list[Finding]:
     split = metrics.split
-    uses = ((split.train, "trained the model"), (split.validation, "chose the best epoch"))
+    chose = "the best epoch" if metrics.epochs else "what there was to choose"
+    uses = ((split.train, "trained the model"), (split.validation, f"chose {chose}"))
     told = [f"{counted(nodes, 'node')} {use}" for nodes, use in uses if nodes is not None]
     if split.test is not None:
         told.append(f"{counted(split.test, 'node')} were held out and chose nothing")
     found = [Finding("good", f"{listing(told)}.")] if told else []
     if metrics.refit is not None:
+        for_as_many = " for as many epochs" if metrics.epochs else ""
         text = (
-            "After the best epoch was chosen, the model was trained again on the training and validation nodes for as "
-            "many epochs. The validation scores are from before that."
+            f"Then the model was trained again on the training and validation nodes{for_as_many}. The validation "
+            "scores are from before that."
         )
         found.append(Finding("note", text))
     return found

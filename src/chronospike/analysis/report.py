@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from chronospike._version import __version__
-from chronospike.analysis.charts import Line, Mark, bar, line_chart
+from chronospike.analysis.charts import Line, Mark, line_chart
 from chronospike.analysis.confusion import class_table, heat_map, merge_small, worst_mix_ups
 from chronospike.analysis.findings import WEAK_F1, findings, headline
+from chronospike.analysis.page import page_template
 from chronospike.analysis.run_files import Epoch, MethodScores, Metrics, RunFiles, read_run
 from chronospike.analysis.unlabelled import class_shares
-from chronospike.analysis.wording import GAP, LONGEST_NAME, count, counted, percent, shorten, visible
-from chronospike.config import Settings, make_settings
+from chronospike.analysis.wording import GAP, count, counted
+from chronospike.config import Settings
 from chronospike.data.time_text import time_span
 from chronospike.files import atomic_file
+from chronospike.methods.registry import DEFAULT, METHODS, settings_type
 
 
 @dataclass(frozen=True)
@@ -50,22 +50,13 @@ def write_report(run: Path) -> Path:
 
 def render(run: RunFiles) -> str:
     """The page; the same run always gives the same text."""
-    environment = Environment(
-        loader=PackageLoader("chronospike", "analysis"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(percent=percent, count=count, counted=counted, shorten=shorten, visible=visible)
-    environment.globals.update(bar=bar, weak_f1=WEAK_F1, longest_name=LONGEST_NAME)
     metrics, names = run.metrics, run.metrics.class_names
     classes = class_table(names, metrics.test.per_class_f1, metrics.test.confusion)
     confusion = metrics.test.confusion
-    return environment.get_template("report.html.j2").render(
+    return page_template("report.html.j2").render(
         run=run,
         metrics=metrics,
-        version=__version__,
+        weak_f1=WEAK_F1,
         headline=headline(metrics),
         graph_facts=graph_facts(metrics.graph),
         run_facts=run_facts(metrics),
@@ -117,9 +108,10 @@ def methods(metrics: Metrics) -> list[tuple[str, MethodScores, bool]]:
     rows: list[tuple[str, MethodScores, bool]] = [
         (name[:1].upper() + name[1:], scores, False) for name, scores in metrics.baselines.items()
     ]
-    rows.append(("ChronoSpike", metrics.test, True))
+    title = metrics.title[:1].upper() + metrics.title[1:]
+    rows.append((title, metrics.test, True))
     if metrics.smoothed is not None:
-        rows.append(("ChronoSpike, smoothed", metrics.smoothed, True))
+        rows.append((f"{title}, smoothed", metrics.smoothed, True))
     return rows
 
 
@@ -153,12 +145,13 @@ def firing_chart(rates: list[list[float]]) -> Markup:
 
 def settings_table(settings: Mapping[str, Any]) -> list[Setting]:
     """The settings in their order, those that differ from the default marked."""
-    defaults = make_settings({}).model_dump(mode="json")
-    known = Settings.model_fields
+    method = str(settings.get("method", DEFAULT))
+    kind = settings_type(method) if method in METHODS else Settings
+    known, defaults = kind.model_fields, kind().model_dump(mode="json")
     return [
         Setting(
             name=name,
-            value=_shown(value),
+            value=shown_value(value),
             meaning=(known[name].description or "") if name in known else "",
             changed=name in defaults and value != defaults[name],
         )
@@ -197,10 +190,10 @@ def _best(lines: list[Line], epoch: int | None) -> Mark | None:
     return Mark(epoch, f"best epoch: {epoch}") if found and epoch is not None else None
 
 
-def _shown(value: Any) -> str:
+def shown_value(value: Any) -> str:
     """A setting as it would be written in YAML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
-        return f"[{', '.join(map(_shown, value))}]"
+        return f"[{', '.join(map(shown_value, value))}]"
     return "null" if value is None else str(value)

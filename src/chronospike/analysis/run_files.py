@@ -76,6 +76,7 @@ class Metrics(_Lenient):
     """The contents of `metrics.json`.
 
     Attributes:
+        title: of the method.
         firing_rate: per spiking layer; empty for a network without spikes.
         firing_rate_per_step: the same for each step, `[layers, T]`.
         smoothed: test scores after Correct and Smooth.
@@ -86,6 +87,7 @@ class Metrics(_Lenient):
 
     test: PartScores
     validation: PartScores
+    title: str = "ChronoSpike"
     classes: list[str] = []
     parameters: int | None = None
     seconds_per_epoch: float | None = None

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import resource
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -16,15 +14,17 @@ from torch import Tensor
 
 from chronospike.bench.machine import Machine, measure_machine, settle
 from chronospike.bench.roofline import STAGES, Work, step_work
-from chronospike.config import Settings
 from chronospike.data.graph import DynamicGraph
+from chronospike.methods.chronospike.network import ChronoSpikeNetwork, takes_half
+from chronospike.methods.chronospike.settings import ChronoSpikeSettings
 from chronospike.nn.aggregate import aggregate_tree
+from chronospike.nn.model import ChronoSpike
 from chronospike.nn.tree_features import TreeFeatures
 from chronospike.sampling.batches import batches
-from chronospike.training.evaluation import device_name
-from chronospike.training.inference import infer, product_precision
+from chronospike.training.device import peak_memory
+from chronospike.training.hardware import device_name
 from chronospike.training.loop import Trainer
-from chronospike.training.problem import Problem, make_problem, new_model, takes_half
+from chronospike.training.task import make_task
 
 Say = Callable[[str], None]
 # A part is measured until it has taken this long, and scaled up from there.
@@ -33,32 +33,32 @@ _STAGE_REPEATS = 5
 
 
 def bench(
-    graph: DynamicGraph, settings: Settings, device: torch.device, epochs: int = 5, say: Say = print
+    graph: DynamicGraph, settings: ChronoSpikeSettings, device: torch.device, epochs: int = 5, say: Say = print
 ) -> dict[str, Any]:
     """Everything `chronospike bench` prints, ready for JSON. Features are random: their values change no time."""
     half = takes_half(settings, device)
     say("measuring what the machine can do")
     machine = measure_machine(device, half)
     table = random_features(graph, settings, device, half)
-    problem = make_problem(graph, settings, device, table=table)
-    model = new_model(settings, table.shape[-1], graph.num_classes)
-    trainer = Trainer(model, problem)
+    network = ChronoSpikeNetwork(make_task(graph, settings, device, needs_features=False), settings, table)
+    trainer = Trainer(network, settings)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     say(f"training {trainer.batches:,} batches an epoch")
     training = time_epochs(trainer, epochs)
     say("inference")
-    inference = time_inference(trainer, problem)
+    inference = time_inference(network)
     say("stage by stage")
-    batch = min(trainer.batch_size, len(problem.split.train))
-    stages = time_stages(trainer, batch)
-    work = step_work(model.architecture, settings.fanouts, len(problem.steps), batch, table.element_size())
+    batch, train = trainer.batch_nodes, len(network.task.split.train)
+    stages = time_stages(trainer, network, batch)
+    work = step_work(network.architecture, settings.fanouts, len(network.steps), batch, table.element_size())
     return {
-        "graph": {"nodes": graph.num_nodes, "steps": len(problem.steps), "train": len(problem.split.train)},
+        "graph": {"nodes": graph.num_nodes, "steps": len(network.steps), "train": train},
+        "kernels": network.plan.as_dict(),
         "settings": {"fanouts": list(settings.fanouts), "batch_size": batch, "kernels": settings.kernels},
         "device": device_name(device),
         "precision": "half" if half else "single",
-        "features": "one block for all steps" if len(table) == 1 and len(problem.steps) > 1 else "a block per step",
+        "features": "one block for all steps" if len(table) == 1 and len(network.steps) > 1 else "a block per step",
         "machine": {"bytes_per_second": machine.bandwidth, "operations_per_second": machine.rate},
         "training": training,
         "inference": inference,
@@ -68,7 +68,7 @@ def bench(
     }
 
 
-def random_features(graph: DynamicGraph, settings: Settings, device: torch.device, half: bool) -> Tensor:
+def random_features(graph: DynamicGraph, settings: ChronoSpikeSettings, device: torch.device, half: bool) -> Tensor:
     """`[T, N, D]` on the device, or `[1, N, D]` on a CPU where all steps would be too much memory."""
     width, dtype = settings.feature_dimension, torch.float16 if half else torch.float32
     blocks = graph.num_steps
@@ -83,7 +83,7 @@ def random_features(graph: DynamicGraph, settings: Settings, device: torch.devic
 
 def time_epochs(trainer: Trainer, epochs: int) -> dict[str, Any]:
     """The median of `epochs` epochs of training alone, after one to warm up; cut short on a slow machine."""
-    device, size = trainer.problem.device, trainer.batches
+    device, size = trainer.network.task.device, trainer.batches
     trainer.model.train()
     _run(trainer, 0, min(size, 4))
     one = _run(trainer, 0, min(size, 4)) / min(size, 4)
@@ -96,33 +96,34 @@ def time_epochs(trainer: Trainer, epochs: int) -> dict[str, Any]:
         "batches": size,
         "batches_timed": count,
         "epochs": times,
-        "nodes_per_second": len(trainer.problem.split.train) / seconds,
+        "nodes_per_second": len(trainer.network.task.split.train) / seconds,
     }
 
 
 def _run(trainer: Trainer, epoch: int, count: int) -> float:
     """Seconds of the first `count` batches of an epoch."""
-    settle(trainer.problem.device)
+    device = trainer.network.task.device
+    settle(device)
     began = time.perf_counter()
-    order = batches(trainer.problem.split.train, trainer.batch_size, trainer.settings.seed, epoch)
+    order = batches(trainer.network.task.split.train, trainer.batch_nodes, trainer.settings.seed, epoch)
     for number, roots in zip(range(count), order, strict=False):
         trainer.batch(roots, epoch, number)
     trainer.step.finish()
-    settle(trainer.problem.device)
+    settle(device)
     return time.perf_counter() - began
 
 
-def time_inference(trainer: Trainer, problem: Problem) -> dict[str, Any]:
+def time_inference(network: ChronoSpikeNetwork) -> dict[str, Any]:
     """All nodes, or as many as the time allows."""
-    nodes = problem.graph.num_nodes
+    nodes = network.task.graph.num_nodes
     count = min(nodes, 4096)
-    infer(trainer.model, problem, np.arange(count))
+    network.infer(network.module, np.arange(count))
     began = time.perf_counter()
-    infer(trainer.model, problem, np.arange(count))
+    network.infer(network.module, np.arange(count))
     rate = count / (time.perf_counter() - began)
     count = min(nodes, max(count, int(rate * _SECONDS)))
     began = time.perf_counter()
-    infer(trainer.model, problem, np.arange(count))
+    network.infer(network.module, np.arange(count))
     seconds = time.perf_counter() - began
     return {"seconds": seconds * nodes / count, "nodes_timed": count, "nodes_per_second": count / seconds}
 
@@ -138,17 +139,16 @@ class _Flow:
     losses: Tensor
 
 
-def time_stages(trainer: Trainer, batch: int) -> dict[str, float]:
+def time_stages(trainer: Trainer, network: ChronoSpikeNetwork, batch: int) -> dict[str, float]:
     """Median seconds of each of `STAGES` in a step like the training's.
 
     On a GPU the stages up to each one are captured as a graph and the differences taken, so that launches, which a
     captured step does not wait for, do not count.
     """
-    problem = trainer.problem
-    roots = np.resize(problem.split.train, batch)
-    parts = _parts(trainer, roots)
-    with product_precision(problem):
-        return _graph_times(parts, problem.device) if problem.device.type == "cuda" else _stage_times(parts)
+    device = network.task.device
+    parts = _parts(trainer, network, np.resize(network.task.split.train, batch))
+    with network.precision():
+        return _graph_times(parts, device) if device.type == "cuda" else _stage_times(parts)
 
 
 def _stage_times(parts: list[tuple[str, Callable[[_Flow], None]]]) -> dict[str, float]:
@@ -166,22 +166,22 @@ def _stage_times(parts: list[tuple[str, Callable[[_Flow], None]]]) -> dict[str, 
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def _parts(trainer: Trainer, roots: Any) -> list[tuple[str, Callable[[_Flow], None]]]:
+def _parts(trainer: Trainer, network: ChronoSpikeNetwork, roots: Any) -> list[tuple[str, Callable[[_Flow], None]]]:
     """The step in order, a stage and what it does at a time."""
-    model, problem, part = trainer.model, trainer.problem, trainer.step.part
+    model, device, context = cast(ChronoSpike, network.module), network.task.device, trainer.context
     model.train()
-    on_gpu = problem.device.type == "cuda" and problem.sampler.backend == "triton"
-    targets = problem.targets(roots)
+    plan, on_gpu = network.plan, network.plan.sampler.implementation == "triton"
+    targets = network.targets(roots)
     if on_gpu:
-        here = torch.from_numpy(roots.astype(np.int64)).to(problem.device)
-        key = torch.tensor([problem.sampler.epoch_key(0)], device=problem.device)
+        here = torch.from_numpy(roots.astype(np.int64)).to(device)
+        key = torch.tensor([network.sampler.epoch_key(0)], device=device)
 
     def sample(flow: _Flow) -> None:
-        flow.x = problem.rows_from_tensors(here, key, key) if on_gpu else problem.rows(roots, 0, 0)
+        flow.x = network.rows_from_tensors(here, key, key) if on_gpu else network.rows(roots, 0, training=True)
 
     def attend(layer: int) -> Callable[[_Flow], None]:
         def work(flow: _Flow) -> None:
-            flow.spikes = aggregate_tree(model.aggregators[layer], flow.x, model.kernels)  # type: ignore[arg-type]
+            flow.spikes = aggregate_tree(model.aggregators[layer], flow.x, plan)  # type: ignore[arg-type]
 
         return work
 
@@ -189,25 +189,27 @@ def _parts(trainer: Trainer, roots: Any) -> list[tuple[str, Callable[[_Flow], No
         dropout = model.architecture.dropout if layer + 1 < len(model.neurons) else 0.0
 
         def work(flow: _Flow) -> None:
-            flow.spikes = model.neurons[layer](flow.spikes, dropout, model.kernels, False)[0]
+            flow.spikes = model.neurons[layer](flow.spikes, dropout, plan.neurons.implementation, False)[0]
             flow.x = TreeFeatures(flow.spikes, flow.x.sizes[:-1])
 
         return work
 
     def read(flow: _Flow) -> None:
-        flow.logits, flow.z = model.read(flow.spikes)
+        flow.logits, flow.z = model.read(flow.spikes, plan)
 
     def lose(flow: _Flow) -> None:
-        flow.losses = part.losses(flow.logits, flow.z, targets)
+        flow.losses = network.objective.losses(
+            flow.logits.float(), flow.z.float(), targets, network.class_weights, None, plan
+        )
 
     def back(flow: _Flow) -> None:
-        part.optimiser.zero_grad(set_to_none=True)
+        context.optimiser.zero_grad()
         flow.losses[0].backward()
 
     def update(flow: _Flow) -> None:
         del flow
-        part.clip()
-        part.optimiser.step()
+        context.clip()
+        context.optimiser.step()
 
     layers = [
         (name, work(layer))
@@ -273,14 +275,3 @@ def stage_rows(stages: dict[str, float], work: dict[str, Work], machine: Machine
 def _floor(training: dict[str, Any], work: dict[str, Work], machine: Machine) -> dict[str, float]:
     seconds = training["batches"] * sum(amount.seconds(machine) for amount in work.values())
     return {"seconds_per_epoch": seconds, "ratio": training["seconds_per_epoch"] / seconds}
-
-
-def peak_memory(device: torch.device) -> int:
-    """Bytes allocated on the GPU at most, or resident in this process."""
-    if device.type == "cuda":
-        return int(torch.cuda.max_memory_allocated(device))
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    # Where the system does not say: this counts what the process was before it became this program, too.
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

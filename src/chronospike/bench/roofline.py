@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from chronospike.bench.machine import Machine
-from chronospike.nn.model import Architecture
+from chronospike.nn.meta_device import meta_device
+from chronospike.nn.model import Architecture, ChronoSpike
 from chronospike.sampling.tree import widths
 
 STAGES = ("sample", "attend", "neurons", "temporal", "loss", "backward", "optimiser")
@@ -73,9 +74,5 @@ def step_work(a: Architecture, fanouts: tuple[int, ...], steps: int, batch: int,
 
 
 def _parameters(a: Architecture) -> int:
-    import torch
-
-    from chronospike.nn.model import ChronoSpike
-
-    with torch.device("meta"):
+    with meta_device():
         return ChronoSpike(a).parameter_count()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
 from types import FrameType
 from typing import Annotated
 
 import typer
 
 from chronospike._version import __version__
-from chronospike.cli import bench, data, demo, doctor, features, inference, settings, train
+from chronospike.cli import bench, compare, data, demo, doctor, features, inference, settings, train
 from chronospike.cli.common import command_errors, report_error
 from chronospike.cli.options import usage_message
 from chronospike.errors import ChronoSpikeError
@@ -33,6 +34,7 @@ app.command("evaluate")(inference.evaluate)
 app.command("predict")(inference.predict)
 app.command("embed")(inference.embed)
 app.command("report")(inference.report)
+app.command("compare")(compare.compare)
 app.command("settings")(settings.settings)
 app.command("bench")(bench.bench)
 app.command("demo")(demo.demo)
@@ -87,7 +89,24 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     signal.signal(signal.SIGTERM, _interrupt)
+    sys.meta_path.insert(0, _WithoutPandas())
     sys.exit(run())
+
+
+class _WithoutPandas(MetaPathFinder):
+    """pyarrow imports pandas where it is installed, to know its tables. A command is given none, and starts sooner.
+
+    pyarrow is compiled, so the nearest frame is its own or that of whoever called it. Others get pandas if they ask.
+    """
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        if fullname != "pandas":
+            return
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_globals.get("__name__", "").startswith("importlib"):
+            frame = frame.f_back
+        if frame is not None and frame.f_globals.get("__name__", "").startswith(("pyarrow", "chronospike.")):
+            raise ModuleNotFoundError("pyarrow does without pandas here", name=fullname)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

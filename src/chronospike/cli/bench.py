@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chronospike.cli.common import human_bytes, human_count, print_json, print_table, say
+from chronospike.cli.common import human_bytes, human_count, print_json, print_plan, print_table, say
 from chronospike.cli.options import PRESET_METAVAR, PRESETS, AsJson, Assignments, Device
 from chronospike.errors import InputError, nearest
 
@@ -34,9 +34,10 @@ def bench(
     Seconds per epoch and per inference pass, memory, and every stage beside the least time it could take here.
     """
     from chronospike.config import make_settings, parse_assignments, read_preset
+    from chronospike.methods.chronospike.settings import ChronoSpikeSettings
 
     values = {**read_preset(preset), "seed": seed, **parse_assignments(assignments or [])}
-    settings = make_settings(values)
+    settings = make_settings(ChronoSpikeSettings, values)
     _check_like(like)
     from chronospike.bench.measure import bench as measure
     from chronospike.training.device import choose_device, keep_freed_memory
@@ -90,6 +91,8 @@ def _report(found: dict[str, Any]) -> None:
                       f"training takes {found['floor']['ratio']:.1f} times that"),
         ]
     )  # fmt: skip
+    say("kernels")
+    print_plan(found["kernels"])
     say("one batch, stage by stage")
     say(f"  {'stage':10}{'time':>12}{'bytes':>12}{'operations':>13}{'floor':>12}{'ratio':>8}")
     for row in found["stages"]:

@@ -71,6 +71,12 @@ def print_table(rows: list[tuple[str, str]]) -> None:
         say(f"  {name:<{width}}  {value}")
 
 
+def print_plan(plan: dict[str, Any]) -> None:
+    """A `KernelPlan` as a dict: what each operation takes, and why."""
+    rows = [(name, f"{choice['implementation']} ({choice['why']})") for name, choice in plan.items() if name != "half"]
+    print_table([*rows, ("products", "half precision" if plan["half"] else "single precision")])
+
+
 class Show(Protocol):
     """Moves a progress bar: what is being done, how much of it, and in which unit if not the bar's own."""
 
@@ -78,11 +84,11 @@ class Show(Protocol):
 
 
 @contextmanager
-def progress(unit: str) -> Iterator[Show]:
+def progress(unit: str, timed: bool = True) -> Iterator[Show]:
     """A live bar with rate and time left on standard error; nothing when that is not a terminal.
 
     The rate counts what was done since this part of the work began, so that neither a resumed run nor another unit
-    makes it look faster than it is.
+    makes it look faster than it is. Where not `timed`, whoever moves the bar knows the time left better.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -92,8 +98,7 @@ def progress(unit: str) -> Iterator[Show]:
         TextColumn("{task.description}"),
         BarColumn(),
         TaskProgressColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
+        *((TextColumn("{task.fields[rate]}"), TimeRemainingColumn()) if timed else ()),
     )
     own_unit = unit
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
@@ -111,6 +116,13 @@ def progress(unit: str) -> Iterator[Show]:
             bar.update(task, description=description, completed=done, total=total, rate=shown)
 
         yield show
+
+
+def human_seconds(count: float) -> str:
+    """3.2 s, 45 s, 12 min, 3.5 h."""
+    if count < 120:
+        return f"{count:.1f} s" if count < 10 else f"{count:.0f} s"
+    return f"{count / 60:.0f} min" if count < 7200 else f"{count / 3600:.1f} h"
 
 
 def human_count(count: float) -> str:

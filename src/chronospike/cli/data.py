@@ -219,7 +219,7 @@ def _listed(names: Sequence[str], most: int = 20) -> str:
 
 def _described(graph: DynamicGraph, summary: dict[str, Any]) -> list[tuple[str, str]]:
     """The summary in words, for people."""
-    from chronospike.data.time_text import time_span
+    from chronospike.data.time_text import format_time, time_span
 
     per_step = graph.snapshot_edges / graph.num_steps
     rule = "" if summary.get("step_rule", "distinct") == "distinct" else f", {summary['step_rule']}"
@@ -229,6 +229,9 @@ def _described(graph: DynamicGraph, summary: dict[str, Any]) -> list[tuple[str, 
         ("edges", f"{graph.snapshot_edges:,} over the steps ({per_step:,.0f} a step), {graph.union_edges:,} distinct"),
         ("direction", "kept" if graph.directed else "undirected"),
     ]
+    if graph.events is not None:
+        first, last = (format_time(time) for time in graph.events.time[[0, -1]])
+        rows.append(("events", f"{len(graph.events):,} from {first} to {last}, repeats included"))
     if all(isinstance(summary.get(name), int) for name in ("rows", "duplicates", "self_loops", "rows_dropped")):
         dropped = summary.get("rows_dropped", 0)
         rows.append(

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from chronospike._version import __version__
-from chronospike.cli.common import human_bytes, print_json, print_table, say
+from chronospike.cli.common import human_bytes, print_json, print_plan, print_table, say
 from chronospike.cli.options import AsJson
 
 _NEEDED = ("torch", "numpy", "scipy", "scikit-learn", "numba", "pyarrow", "pydantic", "PyYAML", "safetensors")
@@ -40,6 +40,9 @@ def doctor(as_json: AsJson = False) -> None:
     )
     say("devices")
     print_table([(device["name"], device["description"]) for device in found["devices"]])
+    for device, plan in found["kernels"].items():
+        say(f"kernels on {device}, for the default network on DBLP")
+        print_plan(plan)
 
 
 def examine() -> dict[str, Any]:
@@ -53,6 +56,7 @@ def examine() -> dict[str, Any]:
         "packages": {name: _version(name) for name in _NEEDED},
         "extras": {name: _version(name) for name in _EXTRAS},
         "devices": _devices(),
+        "kernels": _kernels(),
     }
 
 
@@ -78,3 +82,17 @@ def _devices() -> list[dict[str, str]]:
         described = f"{facts.name}, {human_bytes(facts.total_memory)} of memory"
         devices.append({"name": f"cuda:{index}", "description": described})
     return devices
+
+
+def _kernels() -> dict[str, Any]:
+    """What each device here would take, by its name."""
+    import torch
+
+    from chronospike.nn.dispatch import plan_kernels
+    from chronospike.nn.losses import Objective
+    from chronospike.nn.model import Architecture
+
+    devices = [torch.device("cpu"), *(torch.device("cuda", index) for index in range(torch.cuda.device_count()))]
+    network, o = Architecture(128, 10), Objective()
+    plans = (plan_kernels(network, device, steps=27, fanouts=(5, 2), half=True, objective=o) for device in devices)
+    return {str(device): plan.as_dict() for device, plan in zip(devices, plans, strict=True)}

@@ -13,25 +13,29 @@ if TYPE_CHECKING:
 
     from chronospike.config import Settings
     from chronospike.data.graph import DynamicGraph
+    from chronospike.training.learner import Learner
 
 # What the driver holds on a GPU before torch allocates anything.
 _DRIVER_BYTES = 500_000_000
 
 
-def report_estimate(graph: str, root: Path | None, settings: Settings, device: str, as_json: bool) -> None:
+def report_estimate(graph: str, root: Path | None, learner: Learner[Any], device: str, as_json: bool) -> None:
     """Print parameters, batches, steps and the estimated peak memory; nothing is trained or written."""
     from chronospike.training.device import choose_device
-    from chronospike.training.estimate import estimate
-    from chronospike.training.inputs import input_width
-    from chronospike.training.memory import require_memory
-    from chronospike.training.problem import split_for
+    from chronospike.training.node_features import input_width
+    from chronospike.training.task import split_for
 
-    place = choose_device(device)
-    data, to_make = _open(graph, root, settings)
-    data.require(steps=1 if settings.static else 2, classes=2)
-    require_memory(data, settings, to_make, len(split_for(data, settings).train), place)
-    found: dict[str, Any] = dict(estimate(data, settings, input_width(data) + to_make * settings.feature_dimension))
-    warning = _shortage(found, settings, place)
+    place, settings = choose_device(device), learner.settings
+    data, to_make = _open(graph, root, settings, str(place))
+    learner.check(data)
+    split = split_for(data, settings)
+    learner.require_memory(data, to_make, len(split.train), place)
+    counts = {"train": len(split.train), "validation": len(split.validation), "test": len(split.test)}
+    found = {**counts, **learner.estimate(data, input_width(data) + to_make * settings.feature_dimension)}
+    if "parameters" not in found:
+        print_json({**found, "device": str(place)}) if as_json else print_table([_split_row(found)])
+        return
+    warning = _shortage(found, learner.memory_advice, place)
     if as_json:
         print_json({**found, "device": str(place), "warning": warning})
         return
@@ -43,7 +47,7 @@ def report_estimate(graph: str, root: Path | None, settings: Settings, device: s
                 f"{found['batches']} an epoch, of up to {settings.batch_size} nodes, up to {settings.epochs} epochs",
             ),
             ("steps", f"{found['steps']}, {found['tree_nodes']:,} sampled nodes a batch and step"),
-            ("split", f"train {found['train']:,}, validation {found['validation']:,}, test {found['test']:,}"),
+            _split_row(found),
             ("memory, CPU", _cpu_memory(found)),
             ("memory, GPU", f"about {human_bytes(found['peak_gpu_bytes'])} at the peak"),
         ]
@@ -52,7 +56,11 @@ def report_estimate(graph: str, root: Path | None, settings: Settings, device: s
         say(warning)
 
 
-def _open(graph: str, root: Path | None, settings: Settings) -> tuple[DynamicGraph, int]:
+def _split_row(found: dict[str, Any]) -> tuple[str, str]:
+    return "split", f"train {found['train']:,}, validation {found['validation']:,}, test {found['test']:,}"
+
+
+def _open(graph: str, root: Path | None, settings: Settings, device: str) -> tuple[DynamicGraph, int]:
     """What `open_as_planned` says of a graph folder, or of a dataset that is not imported yet."""
     from chronospike.cli.graphs import dataset_folder, graph_folder
     from chronospike.data.datasets import DATASETS, load_dataset
@@ -60,7 +68,7 @@ def _open(graph: str, root: Path | None, settings: Settings) -> tuple[DynamicGra
 
     is_dataset = graph in DATASETS and not Path(graph).is_dir()
     if not is_dataset or (dataset_folder(graph, root) / "meta.json").is_file():
-        return open_as_planned(graph_folder(graph, root, quiet=True), settings)
+        return open_as_planned(graph_folder(graph, root, quiet=True), settings, device)
     # A run would import the dataset into the cache first; this leaves no trace.
     data = load_dataset(graph, root=root)
     parts = named_parts(settings, data.features is not None, [])
@@ -70,18 +78,19 @@ def _open(graph: str, root: Path | None, settings: Settings) -> tuple[DynamicGra
     return data if "own" in parts else data.with_features(None), len(made)
 
 
-def open_as_planned(folder: Path, settings: Settings, parts: list[str] | None = None) -> tuple[DynamicGraph, int]:
+def open_as_planned(
+    folder: Path, settings: Settings, device: str, parts: list[str] | None = None
+) -> tuple[DynamicGraph, int]:
     """The graph with those features of a run that are there, and how many sets the run would make first.
 
     `parts` are the features of a run that was started earlier.
     """
-    from chronospike.data.storage import feature_sets, open_graph, read_meta
-    from chronospike.features.recipes import METHODS, named_parts, recipe
+    from chronospike.data.storage import open_graph
+    from chronospike.features.recipes import plan_features
 
-    sets, recipes = feature_sets(folder), [recipe(settings, method)[0] for method in METHODS]
-    parts = parts or named_parts(settings, "features" in read_meta(folder)["arrays"], sets)
-    there = [part for part in parts if part not in recipes or part in sets]
-    return open_graph(folder, features="+".join(there) or "none", verify=False), len(parts) - len(there)
+    planned = plan_features(folder, settings, device, parts)
+    there = [part.name for part in planned if part.options is None]
+    return open_graph(folder, features="+".join(there) or "none", verify=False), len(planned) - len(there)
 
 
 def _cpu_memory(found: dict[str, Any]) -> str:
@@ -92,13 +101,12 @@ def _cpu_memory(found: dict[str, Any]) -> str:
     return f"{text}, {human_bytes(found['mapped_bytes'])} of it files that the system may drop"
 
 
-def _shortage(found: dict[str, Any], settings: Settings, place: torch.device) -> str | None:
+def _shortage(found: dict[str, Any], lower: str, place: torch.device) -> str | None:
     """One line if the run does not fit where it is going to be, with what to change."""
     import torch
 
-    from chronospike.training.estimate import machine_bytes
+    from chronospike.memory import machine_bytes
 
-    lower = f"Lower batch_size (now {settings.batch_size}) or fanouts (now {list(settings.fanouts)})"
     if place.type == "cuda":
         needed = found["peak_gpu_bytes"] + _DRIVER_BYTES
         there = torch.cuda.get_device_properties(place).total_memory

@@ -13,21 +13,38 @@ from chronospike.errors import InputError
 
 if TYPE_CHECKING:
     from chronospike.data.feature_store import FeatureSet
-    from chronospike.features.deepwalk import DeepWalk, Start
-    from chronospike.features.fastrp import FastRP
+    from chronospike.features.make import Maker
+    from chronospike.features.options import Options, Start
 
 app = typer.Typer(help="Make node features for every step.", no_args_is_help=True, rich_markup_mode=None)
 
 Folder = Annotated[Path, typer.Argument(help="A graph folder.")]
-Name = Annotated[str | None, typer.Option(metavar="NAME", help="Name of the feature set. Default: the method's name.")]
+# What `--features` means by itself; `+` joins two names there.
+_RESERVED = ("own", "none", "auto")
+
+
+def _check_name(name: str | None) -> str | None:
+    """Refuse what cannot be a name before anything heavy is imported."""
+    if name in _RESERVED or "+" in (name or ""):
+        raise InputError(
+            f"a feature set cannot be named '{name}': {', '.join(_RESERVED)} and + have meanings of their own"
+        )
+    return name
+
+
+Name = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Name of the feature set. Default: the method's, and where it was made.",
+        callback=_check_name,
+    ),
+]
 Dimension = Annotated[int, typer.Option(help="Length of a feature vector.")]
 Precision = Annotated[Literal["single", "half"], typer.Option(help="half takes half the disk space.")]
 Seed = Annotated[int, typer.Option(help="Of every random draw.")]
 Threads = Annotated[int | None, typer.Option(help="CPU threads. Default: all.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Make the set again from the start.")]
-
-# What `--features` means by itself; `+` joins two names there.
-_RESERVED = ("own", "none", "auto")
 
 
 @app.command("deepwalk")
@@ -52,11 +69,12 @@ def deepwalk(
 ) -> None:
     """Random walks and skip-gram on each cumulative snapshot.
 
-    The same command resumes what was interrupted. One thread gives the same bits each time; several differ in the last
-    digits.
+    The same command resumes what was interrupted. One thread gives the same bits each time; several, or a GPU, differ
+    in the last digits, and the name tells: deepwalk-cpu1, deepwalk-cpu8, deepwalk-gpu.
     """
-    _check_name(name)
-    from chronospike.features.deepwalk import DeepWalk
+    from chronospike.features.options import DeepWalk
+    from chronospike.features.recipes import with_place
+    from chronospike.training.device import choose_device
 
     options = DeepWalk(
         dimension=dimension,
@@ -71,7 +89,9 @@ def deepwalk(
         threads=threads,
         seed=seed,
     )
-    made = make_features(folder, name or "deepwalk", options, precision, device, overwrite)
+    place = str(choose_device(device))
+    name = name or with_place("deepwalk", options, place)
+    made = make_features(folder, name, options, device=place, precision=precision, overwrite=overwrite)
     _report(folder, made, seed, as_json)
 
 
@@ -93,8 +113,7 @@ def fastrp(
 
     Quick: for very large graphs and first looks. The same command resumes what was interrupted.
     """
-    _check_name(name)
-    from chronospike.features.fastrp import FastRP
+    from chronospike.features.options import FastRP
 
     if not 1 <= first_hop <= last_hop:
         raise InputError(
@@ -102,7 +121,7 @@ def fastrp(
         )
     weights = tuple(float(hop >= first_hop) for hop in range(1, last_hop + 1))
     options = FastRP(dimension=dimension, weights=weights, normalization=normalization, threads=threads, seed=seed)
-    made = make_features(folder, name or "fastrp", options, precision, "cpu", overwrite)
+    made = make_features(folder, name or "fastrp", options, device="cpu", precision=precision, overwrite=overwrite)
     _report(folder, made, seed, as_json)
 
 
@@ -125,55 +144,44 @@ def list_(folder: Folder, as_json: AsJson = False) -> None:
 def make_features(
     folder: Path,
     name: str,
-    options: DeepWalk | FastRP,
-    precision: Literal["single", "half"],
+    options: Options,
+    *,
     device: str,
-    overwrite: bool = False,
     start: Start | None = None,
+    precision: Literal["single", "half"] = "single",
+    overwrite: bool = False,
 ) -> FeatureSet:
-    """Make and store a feature set, with a bar over the tokens or the steps; DeepWalk may begin with a `start`."""
-    import numpy as np
+    """`chronospike.make_features` with a bar, and with advice where it is interrupted."""
+    from chronospike.data.storage import read_meta
+    from chronospike.features.make import make_features as make
 
-    from chronospike.data.feature_store import list_features
-    from chronospike.data.storage import graph_key, open_graph
-    from chronospike.features.deepwalk import DeepWalk, write_deepwalk
-    from chronospike.features.fastrp import write_fastrp
-
-    dtype = np.float16 if precision == "half" else np.float32
-    graph = open_graph(folder, features="none")
-    key = graph_key(folder)
+    steps = read_meta(folder)["counts"]["steps"]
     advice = "The steps that are done are kept: the same command resumes after them"
     if overwrite:
         advice = "Nothing was replaced; the same command starts again"
-    if isinstance(options, DeepWalk):
-        from chronospike.training.device import choose_device
-
-        place = str(choose_device(device))
-        # Later snapshots hold more nodes and so more tokens; the number of seen nodes says how many.
-        seen = (np.asarray(graph.history.step_offsets[:, 1:]) > 0).sum(axis=0)
-        tokens = seen * options.walks * options.epochs * options.length
-        before = np.concatenate([[0], np.cumsum(tokens)])
-        with resumable(advice), progress("tokens") as show:
-
-            def on_tokens(step: int, done: int, total: int) -> None:
-                show(f"step {step + 1}/{graph.num_steps}", int(before[step]) + done, int(before[-1]))
-
-            write_deepwalk(folder, name, graph, options, key, dtype, place, None, on_tokens, overwrite, tell, start)
-    else:
-        with resumable(advice), progress("steps") as show:
-
-            def on_step(step: int, seconds: float) -> None:
-                show(f"step {step + 1}/{graph.num_steps}", step + 1, graph.num_steps)
-
-            write_fastrp(folder, name, graph, options, key, dtype, on_step, overwrite, tell)
-    return next(one for one in list_features(folder) if one.name == name and one.complete)
-
-
-def _check_name(name: str | None) -> None:
-    if name in _RESERVED or "+" in (name or ""):
-        raise InputError(
-            f"a feature set cannot be named '{name}': {', '.join(_RESERVED)} and + have meanings of their own"
+    with resumable(advice), progress(options.unit) as show:
+        return make(
+            folder,
+            name,
+            options,
+            dtype="float16" if precision == "half" else "float32",
+            device=device,
+            overwrite=overwrite,
+            start=start,
+            on_progress=lambda step, done, total: show(f"step {step + 1}/{steps}", done, total),
+            tell=tell,
         )
+
+
+def maker(quiet: bool) -> Maker:
+    """Makes features that a run needs, and says so unless `quiet`."""
+
+    def make(folder: Path, name: str, options: Options, *, device: str, start: Start | None) -> object:
+        if not quiet:
+            say(f"making features {name}")
+        return make_features(folder, name, options, device=device, start=start)
+
+    return make
 
 
 def _report(folder: Path, made: FeatureSet, seed: int, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 
     from chronospike.data.graph import DynamicGraph
     from chronospike.data.splits import Split
-    from chronospike.features.deepwalk import DeepWalk, Start
-    from chronospike.training.refit import Fitted
+    from chronospike.training.learner import Fitted, Learner
 
 Run = Annotated[Path, typer.Argument(help="A run folder.")]
 Graph = Annotated[Path | None, typer.Option(help="Another graph folder. Default: the run's own.")]
@@ -67,8 +67,8 @@ def evaluate(
     if as_json:
         print_json(metrics)
         return
-    say(f"seed {opened.fitted.problem.settings.seed}, {metrics['test']['nodes']:,} test nodes")
-    print_scores(metrics)
+    say(f"seed {opened.fitted.task.seed}, {metrics['test']['nodes']:,} test nodes")
+    print_scores(metrics, opened.learner.title)
     if output is not None:
         say(f"wrote {output}: metrics.json, predictions.csv, report.html")
     elif opened.is_other:
@@ -81,14 +81,17 @@ def _scored(
     """Score, and write what is to be written: to `output`, else to the run if the graph is its own."""
     from chronospike.analysis.report import write_report
     from chronospike.files import atomic_folder
+    from chronospike.methods.registry import references
     from chronospike.training.run_folder import CONFIG, EPOCHS, METRICS, RunFolder
     from chronospike.training.runs import evaluate as score
 
     def scores(target: Path | None) -> dict[str, Any]:
         with progress("nodes") as show:
             return score(
+                opened.learner,
                 opened.fitted,
                 RunFolder(run),
+                references(opened.learner),
                 smooth=smooth,
                 on_nodes=lambda done, total: show("scoring", done, total),
                 on_note=None if as_json else say,
@@ -135,17 +138,17 @@ def predict(
     output = output_place(context, output)
     kind = output_format(output, format, TABLES)
     opened = _open(run, graph, device, as_of, carry, force)
-    fitted, graph_ = opened.fitted, opened.fitted.problem.graph
+    fitted, graph_ = opened.fitted, opened.fitted.task.graph
     chosen = _nodes(graph_, nodes)
     if smooth:
-        everyone = _infer(fitted, np.arange(graph_.num_nodes))[0].astype(np.float64)
+        everyone = _shown(fitted.probabilities, np.arange(graph_.num_nodes)).astype(np.float64)
         mended, strengths = fitted.smoothed(everyone)
         probabilities = mended[chosen]
         say(f"smoothed with the training labels: {strengths}")
     else:
-        probabilities = _infer(fitted, chosen)[0]
+        probabilities = _shown(fitted.probabilities, chosen)
     write_predictions(output, graph_, chosen, probabilities, opened.split, kind, opened.seen)
-    say(f"wrote {output}: {len(chosen):,} nodes{opened.unseen_note(chosen)}, seed {fitted.problem.settings.seed}")
+    say(f"wrote {output}: {len(chosen):,} nodes{opened.unseen_note(chosen)}, seed {fitted.task.seed}")
 
 
 def embed(
@@ -174,18 +177,18 @@ def embed(
     kind = output_format(output, format, ARRAYS)
     opened = _open(run, graph, device, as_of, carry, force)
     fitted = opened.fitted
-    chosen = _nodes(fitted.problem.graph, nodes)
-    vectors = _infer(fitted, chosen)[1]
+    chosen = _nodes(fitted.task.graph, nodes)
+    vectors = _shown(fitted.embeddings, chosen)
     if kind == "npy":
         write_array(output, vectors)
     else:
-        columns: dict[str, Any] = {"node": fitted.problem.graph.ids.take(chosen)}
+        columns: dict[str, Any] = {"node": fitted.task.graph.ids.take(chosen)}
         if opened.seen is not None:
             columns["seen"] = opened.seen[chosen]
         columns |= {f"z{i}": vectors[:, i] for i in range(vectors.shape[1])}
         write_table(output, pa.table(columns), kind)
     note = opened.unseen_note(chosen)
-    say(f"wrote {output}: {list(vectors.shape)}{note}, seed {fitted.problem.settings.seed}")
+    say(f"wrote {output}: {list(vectors.shape)}{note}, seed {fitted.task.seed}")
 
 
 def report(run: Run) -> None:
@@ -204,6 +207,7 @@ class Opened:
 
     Attributes:
         split: of the run's labels, whatever the date.
+        name: of the graph.
         is_other: whether the graph is not, or no longer, the one the run was trained on.
         seen: `[N]` which nodes had an edge by the date that was asked for; None without a date.
     """
@@ -211,6 +215,7 @@ class Opened:
     fitted: Fitted
     split: Split
     name: str
+    learner: Learner[Any]
     is_other: bool
     seen: NDArray[np.bool_] | None = None
 
@@ -228,17 +233,20 @@ def _open(
     force: bool = False,
     quiet: bool = False,
 ) -> Opened:
+    from chronospike.cli.features import maker
     from chronospike.cli.train import prepare_features
     from chronospike.data.as_of import depends_on_future, step_as_of
     from chronospike.data.storage import data_key, graph_key, open_graph
     from chronospike.data.time_text import format_time
-    from chronospike.features.recipes import check_transfer
+    from chronospike.features.make import carry_features
+    from chronospike.features.recipes import check_source, check_transfer
+    from chronospike.methods.registry import learner_of
     from chronospike.training.device import choose_device, keep_freed_memory
     from chronospike.training.run_folder import RunFolder
     from chronospike.training.runs import load_run
 
     folder = RunFolder(run)
-    settings, facts = folder.settings(), folder.facts("folder", "features")
+    learner, facts = learner_of(folder), folder.facts("folder", "features")
     place = choose_device(device)
     keep_freed_memory()
     where = graph or Path(facts["folder"])
@@ -254,34 +262,22 @@ def _open(
         note(f"{where} is not the graph that {run} was trained on; the labels and the split are those of the run")
     parts = facts["features"].split("+")
     if carry and facts.get("edges") != graph_key(where):
-        parts = _carried(where, Path(facts["folder"]), parts, facts.get("edges"), str(place), quiet)
+        check_source(Path(facts["folder"]), facts.get("edges"))
+        parts = carry_features(where, Path(facts["folder"]), parts, str(place), make=maker(quiet))
     elif not force:
         check_transfer(facts["feature_methods"], facts.get("edges"), graph_key(where))
-    features = prepare_features(where, settings, str(place), quiet, parts)
+    features = prepare_features(where, learner.settings, str(place), quiet, parts)
     data = open_graph(where, features=features)
-    fitted = load_run(data, folder, place)
-    for text in fitted.problem.inputs.notes:
+    fitted = load_run(learner, data, folder, place)
+    for text in fitted.task.features.notes if fitted.task.features is not None else ():
         note(text)
     if step is None:
-        return Opened(fitted, fitted.split, where.name, is_other)
+        return Opened(fitted, fitted.split, where.name, learner, is_other)
     if not quiet:
         say(f"as of step {step}, which ended {format_time(data.step_end[step])}")
     if depends_on_future(data):
         note("later events decide where these steps end. Import with --every for steps that do not depend on them")
-    return Opened(fitted.until(step), fitted.split, where.name, is_other, data.seen_by(step))
-
-
-def _carried(where: Path, source: Path, parts: list[str], edges: str | None, device: str, quiet: bool) -> list[str]:
-    """The features of another graph, made now beginning with the run's own if they are not there yet."""
-    from chronospike.cli.features import make_features
-    from chronospike.features.recipes import carry_on
-
-    def make(folder: Path, name: str, options: DeepWalk, start: Start) -> None:
-        if not quiet:
-            say(f"making features {name}")
-        make_features(folder, name, options, "single", device, start=start)
-
-    return carry_on(where, source, parts, edges, make)
+    return Opened(fitted.until(step), fitted.split, where.name, learner, is_other, data.seen_by(step))
 
 
 def _nodes(graph: DynamicGraph, file: Path | None) -> NDArray[np.int64]:
@@ -293,9 +289,7 @@ def _nodes(graph: DynamicGraph, file: Path | None) -> NDArray[np.int64]:
     return np.arange(graph.num_nodes) if file is None else read_nodes(file, graph.ids)
 
 
-def _infer(fitted: Fitted, nodes: NDArray[np.int64]) -> tuple[Any, Any]:
-    from chronospike.training.inference import infer
-
+def _shown(answer: Callable[..., NDArray[Any]], nodes: NDArray[np.int64]) -> NDArray[Any]:
+    """What a fitted method says of `nodes`, with a bar over them."""
     with progress("nodes") as show:
-        found = infer(fitted.model, fitted.problem, nodes, lambda done, total: show("reading", done, total))
-    return found[0].numpy(), found[1].numpy()
+        return answer(nodes, lambda done, total: show("reading", done, total))

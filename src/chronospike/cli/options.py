@@ -36,6 +36,16 @@ Assignments = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
+def seconds_of(text: str | None) -> float | None:
+    """`90s`, `15m` or `2h` in seconds."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh])", text.strip())
+    if found is None or float(found[1]) == 0:
+        raise InputError(f"a time of '{text}' cannot be read. Write it as 90s, 15m or 2h")
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
+
+
 def usage_message(error: Any) -> str:
     """What typer says about a wrong command line, with the nearest name where there is one."""
     message = str(error.format_message()).replace("Value error, ", "")

@@ -14,17 +14,17 @@ from chronospike.training.run_folder import CONFIG, RunFolder
 from chronospike.training.seeds import SEEDS, folder_of, seeds_of, summary
 
 if TYPE_CHECKING:
-    from chronospike.config import Settings
     from chronospike.data.graph import DynamicGraph
     from chronospike.data.splits import Split
+    from chronospike.training.learner import Learner
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The runs of a command, with the settings each is to have, and what is worth keeping about them."""
+    """The runs of a command, with the method and settings each is to have, and what is worth keeping about them."""
 
     output: Path
-    runs: list[tuple[RunFolder, Settings]]
+    runs: list[tuple[RunFolder, Learner[Any]]]
     facts: dict[str, Any]
     resume: bool = False
 
@@ -33,12 +33,13 @@ class Plan:
         return self.runs[0][0].path != self.output
 
 
-def new_plan(output: Path, settings: Settings, seeds: int, facts: dict[str, Any]) -> Plan:
+def new_plan(output: Path, learner: Learner[Any], seeds: int, facts: dict[str, Any]) -> Plan:
     """A run in `output`, or as many below it as there are seeds, counted up from that of the settings."""
     if seeds == 1:
-        return Plan(output, [(RunFolder(output), settings)], facts)
-    each = [settings.change(seed=settings.seed + i) for i in range(seeds)]
-    return Plan(output, [(RunFolder(folder_of(output, one.seed)), one) for one in each], facts)
+        return Plan(output, [(RunFolder(output), learner)], facts)
+    first = learner.settings.seed
+    each = [type(learner)(learner.settings.change(seed=first + i)) for i in range(seeds)]
+    return Plan(output, [(RunFolder(folder_of(output, one.settings.seed)), one) for one in each], facts)
 
 
 def earlier_runs(output: Path, seeds: int | None) -> list[RunFolder]:
@@ -66,8 +67,9 @@ def begin(plan: Plan, graph: DynamicGraph, split: Split, overwrite: bool) -> Non
     if plan.is_several:
         RunFolder(plan.output).remove()
         write_seeds(plan, {})
-    for run, settings in plan.runs:
-        run.begin(settings, plan.facts, graph, split, overwrite, CONFIG if plan.is_several else marker)
+    for run, learner in plan.runs:
+        told_by = CONFIG if plan.is_several else marker
+        run.begin(learner.name, learner.settings, plan.facts, graph, split, overwrite, told_by)
     begun = {run.path for run, _ in plan.runs}
     for seed in earlier:
         if folder_of(plan.output, seed) not in begun:
@@ -78,19 +80,19 @@ def begin(plan: Plan, graph: DynamicGraph, split: Split, overwrite: bool) -> Non
 
 def write_seeds(plan: Plan, metrics: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
     """Write `seeds.json` with the scores of the seeds that have finished, and return its contents."""
-    content = summary({settings.seed: metrics.get(settings.seed) for _, settings in plan.runs})
+    content = summary({one.settings.seed: metrics.get(one.settings.seed) for _, one in plan.runs})
     write_json(plan.output / SEEDS, content)
     return content
 
 
-def print_seeds(content: dict[str, Any]) -> None:
-    """The test scores of each seed, then mean ± standard deviation."""
+def print_seeds(content: dict[str, Any], title: str) -> None:
+    """The test scores of each seed of the method called `title`, then mean ± standard deviation."""
     rows = [("", "Macro-F1       Micro-F1")]
     for run in content["runs"]:
         rows.append(
             (f"seed {run['seed']}", f"{100 * run['test']['macro_f1']:<15.2f}{100 * run['test']['micro_f1']:.2f}")
         )
-    names = {"test": "ChronoSpike", "smoothed": "with --smooth"}
+    names = {"test": title, "smoothed": "with --smooth"}
     for part, found in (content["summary"] or {}).items():
         row = "".join(
             f"{100 * found[score]['mean']:.2f} ± {100 * found[score]['std']:.2f}".ljust(15)

@@ -14,28 +14,32 @@ if TYPE_CHECKING:
 
 
 def settings(
+    method: Annotated[str, typer.Option(metavar="NAME", help="Of which method: see 'compare --list'.")] = "chronospike",
     preset: Annotated[
         str | None, typer.Option(metavar=PRESET_METAVAR, help=f"Show the values of {PRESETS} or a file.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show every setting: its value, what it may be, its meaning."""
-    from chronospike.config import Settings, make_settings, preset_names, read_preset
+    from chronospike.config import preset_names, read_preset
+    from chronospike.methods.registry import settings_for, settings_type
 
-    plain = Settings().model_dump(mode="json")
-    chosen = make_settings(read_preset(preset)).model_dump(mode="json") if preset else plain
+    kind = settings_type(method)
+    plain = kind().model_dump(mode="json")
+    chosen = settings_for(method, read_preset(preset), {}).model_dump(mode="json") if preset else plain
     if as_json:
         print_json(chosen)
         return
-    paper = make_settings(read_preset("paper")).model_dump(mode="json")
+    paper = settings_for(method, read_preset("paper"), {}).model_dump(mode="json")
     if preset:
         say(f"Settings of the preset {preset}: value (value without the preset, if it differs) [allowed] meaning.")
     else:
         say("Settings without a preset: value [allowed] meaning.")
-    say("Change one with: chronospike train GRAPH -o RUN --set NAME=VALUE")
+    named = "" if method == "chronospike" else f" --method {method}"
+    say(f"Change one with: chronospike train GRAPH -o RUN{named} --set NAME=VALUE")
     rows = []
     for name, value in chosen.items():
-        field = Settings.model_fields[name]
+        field = kind.model_fields[name]
         parts = [_written(value)]
         if value != plain[name]:
             whose = "paper" if plain[name] == paper[name] else "without preset"

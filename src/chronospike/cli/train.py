@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from chronospike.cli.seeds import Plan
     from chronospike.config import Settings
     from chronospike.data.graph import DynamicGraph
+    from chronospike.training.learner import Learner
     from chronospike.training.loop import EpochReport, Watcher
     from chronospike.training.run_folder import RunFolder
     from chronospike.training.tensorboard import TensorBoard
@@ -34,6 +35,9 @@ Preset = Annotated[
 def train(
     graph: Annotated[str | None, typer.Argument(help="A graph folder or a dataset's name.")] = None,
     output: Run = None,
+    method: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What to train: see 'chronospike compare --list'.")
+    ] = None,
     preset: Preset = None,
     assignments: Assignments = None,
     epochs: Annotated[int | None, typer.Option(help="Short for --set epochs=N.")] = None,
@@ -77,17 +81,17 @@ def train(
     if dry_run:
         from chronospike.cli.estimate import report_estimate
 
-        plan = _planned(target, graph, preset, given, seeds, resume)
+        plan = _planned(target, graph, method, preset, given, seeds, resume)
         report_estimate(plan.facts["graph"], root, plan.runs[0][1], device, as_json)
         if plan.is_several and not as_json:
             say(f"so for each of {len(plan.runs)} seeds, one after another")
         return
     # What is wrong with a new run is said before a folder is there.
-    new = None if resume else _planned(target, graph, preset, given, seeds, resume)
+    new = None if resume else _planned(target, graph, method, preset, given, seeds, resume)
     from chronospike.locks import claim
 
     with claim(target, make=not resume, tell=tell):
-        plan = new or _planned(target, graph, preset, given, seeds, resume)
+        plan = new or _planned(target, graph, method, preset, given, seeds, resume)
         if not resume:
             from chronospike.cli.seeds import check_output
 
@@ -98,11 +102,17 @@ def train(
 
 
 def _planned(
-    output: Path, graph: str | None, preset: str | None, given: dict[str, Any], seeds: int | None, resume: bool
+    output: Path,
+    graph: str | None,
+    method: str | None,
+    preset: str | None,
+    given: dict[str, Any],
+    seeds: int | None,
+    resume: bool,
 ) -> Plan:
     if resume:
-        return _resumed(output, graph, preset, given, seeds)
-    return _new(output, graph, preset, given, seeds or 1)
+        return _resumed(output, graph, method, preset, given, seeds)
+    return _new(output, graph, method, preset, given, seeds or 1)
 
 
 def _carry_out(
@@ -124,12 +134,13 @@ def _carry_out(
     from chronospike.data.storage import data_key, graph_key, open_graph
     from chronospike.features.recipes import feature_methods
     from chronospike.training.device import choose_device, keep_freed_memory
-    from chronospike.training.memory import require_memory
-    from chronospike.training.problem import split_for
+    from chronospike.training.memory import require_feature_memory
     from chronospike.training.runs import is_finished
+    from chronospike.training.task import split_for
     from chronospike.training.tensorboard import require_tensorboard
 
-    run, settings = plan.runs[0]
+    run, learner = plan.runs[0]
+    settings = learner.settings
     facts, resume = plan.facts, plan.resume
     if tensorboard:
         require_tensorboard()
@@ -145,14 +156,16 @@ def _carry_out(
     if resume and facts.get("data") not in (None, data_key(folder)):
         raise InputError(f"{folder} is not the graph it was when {run.path} was started. Start a new run")
     # What cannot be trained on, or not here, is said before features are made and before a folder is there.
-    parts = facts["features"].split("+") if resume else None
-    planned, to_make = open_as_planned(folder, settings, parts)
-    planned.require(steps=1 if settings.static else 2, classes=2)
+    parts = facts["features"].split("+") if resume else None if learner.needs_features else ["none"]
+    planned, to_make = open_as_planned(folder, settings, str(place), parts)
+    learner.check(planned)
     divided = None if resume else read_split(split, planned) if split is not None else split_for(planned, settings)
     train = (divided or run.known_labels(planned)[1]).train
-    require_memory(planned, settings, to_make, len(train), place)
+    if to_make:
+        require_feature_memory(planned.num_nodes, settings, place)
+    learner.require_memory(planned, to_make, len(train), place)
     features = prepare_features(folder, settings, str(place), as_json, parts)
-    data = open_graph(folder, features=features).require(features=True)
+    data = open_graph(folder, features=features).require(features=learner.needs_features)
     if divided is not None:
         facts |= {"folder": str(folder.absolute()), "name": folder.name, "features": features}
         facts |= {"feature_methods": feature_methods(folder, features)}
@@ -161,22 +174,23 @@ def _carry_out(
     with resumable(advice):
         metrics: dict[int, dict[str, Any]] = {}
         for one, wanted in plan.runs:
+            seed = wanted.settings.seed
             if one.path in done:
-                metrics[wanted.seed] = one.metrics()
+                metrics[seed] = one.metrics()
                 continue
-            metrics[wanted.seed] = _train_one(data, one, wanted, place, features, resume, smooth, tensorboard, as_json)
+            metrics[seed] = _train_one(data, one, wanted, place, features, resume, smooth, tensorboard, as_json)
             if plan.is_several:
                 write_seeds(plan, metrics)
                 if not as_json:
-                    test = metrics[wanted.seed]["test"]
+                    test = metrics[seed]["test"]
                     found = f"Macro-F1 {100 * test['macro_f1']:.2f}, Micro-F1 {100 * test['micro_f1']:.2f}"
-                    say(f"seed {wanted.seed}: test {found}")
+                    say(f"seed {seed}: test {found}")
         if plan.is_several:
             content = write_seeds(plan, metrics)
-            print_json(content) if as_json else print_seeds(content)
+            print_json(content) if as_json else print_seeds(content, learner.title)
             written = f"seeds.json and {len(plan.runs)} run folders"
         else:
-            print_json(metrics[settings.seed]) if as_json else print_scores(metrics[settings.seed])
+            print_json(metrics[settings.seed]) if as_json else print_scores(metrics[settings.seed], learner.title)
             written = "metrics.json, predictions.csv, report.html"
         if not as_json:
             say(f"wrote {plan.output}: {written}")
@@ -185,7 +199,7 @@ def _carry_out(
 def _train_one(
     data: DynamicGraph,
     run: RunFolder,
-    settings: Settings,
+    learner: Learner[Any],
     place: torch.device,
     features: str,
     resume: bool,
@@ -195,24 +209,28 @@ def _train_one(
 ) -> dict[str, Any]:
     """Train or resume one run, write its report and return its metrics."""
     from chronospike.analysis.report import write_report
+    from chronospike.methods.registry import references
     from chronospike.training.checkpoint import read_state
     from chronospike.training.memory import memory_errors
     from chronospike.training.runs import execute
     from chronospike.training.tensorboard import TensorBoard
 
-    board = TensorBoard(run.path / "tensorboard") if tensorboard else None
+    settings = learner.settings
     if not quiet:
-        say(f"seed {settings.seed}, {data.num_nodes:,} nodes, {data.num_steps} steps, {features} features, {place}")
-        if settings.schedule == "cosine" and settings.epochs > run.settings().epochs:
+        size = f"{data.num_nodes:,} nodes, {data.num_steps} steps, {features} features"
+        say(f"{learner.title}, seed {settings.seed}, {size}, {place}")
+        if getattr(settings, "schedule", None) == "cosine" and settings.epochs > run.settings(type(settings)).epochs:
             say(f"the learning rate follows the cosine schedule of {settings.epochs} epochs from here on")
     best = read_state(run.checkpoint).best_score if resume and run.checkpoint.is_file() else 0.0
-    with progress("batches") as show, memory_errors(settings):
+    curves = TensorBoard(run.path / "tensorboard") if tensorboard else nullcontext()
+    with curves as board, progress("batches") as show, memory_errors(learner.memory_advice):
         metrics = execute(
+            learner,
             data,
             run,
             place,
+            references(learner),
             resume=resume,
-            settings=settings,
             smooth=smooth,
             watcher=_watcher(settings, show, board, quiet, max(0.0, best)),
             on_nodes=lambda done, total: show("scoring", done, total, "nodes"),
@@ -236,13 +254,17 @@ def _say_finished(plan: Plan, as_json: bool) -> None:
     """The scores of runs that have nothing left to do, and how to train them for longer."""
     from chronospike.cli.seeds import print_seeds, write_seeds
 
-    metrics = {settings.seed: run.metrics() for run, settings in plan.runs}
-    settings = plan.runs[0][1]
+    metrics = {learner.settings.seed: run.metrics() for run, learner in plan.runs}
+    learner = plan.runs[0][1]
+    settings = learner.settings
     result = write_seeds(plan, metrics) if plan.is_several else metrics[settings.seed]
     if as_json:
         print_json(result)
         return
-    print_seeds(result) if plan.is_several else print_scores(result)
+    print_seeds(result, learner.title) if plan.is_several else print_scores(result, learner.title)
+    if "epochs" not in type(settings).model_fields:
+        say(f"{plan.output} is finished")
+        return
     more = shlex.join(
         ["chronospike", "train", "--resume", "-o", str(plan.output), "--epochs", str(2 * settings.epochs)]
     )
@@ -272,33 +294,47 @@ def _given(assignments: list[str] | None, **options: Any) -> dict[str, Any]:
     return given
 
 
-def _new(output: Path, graph: str | None, preset: str | None, given: dict[str, Any], seeds: int) -> Plan:
+def _new(
+    output: Path, graph: str | None, method: str | None, preset: str | None, given: dict[str, Any], seeds: int
+) -> Plan:
     """New runs, with the settings of the preset and those given."""
-    from chronospike.config import make_settings, preset_names, read_preset
+    from chronospike.cli.seeds import new_plan
+    from chronospike.config import preset_names, read_preset
+    from chronospike.methods.registry import DEFAULT, learner_type, settings_for
 
     if graph is None:
         raise InputError("which graph? Give a folder or a dataset's name, for example: chronospike train pubmed -o RUN")
     name = preset or (graph if graph in preset_names() else "default")
-    settings = make_settings({**read_preset(name), **given})
-    from chronospike.cli.seeds import new_plan
-
+    values = read_preset(name)
+    method = method or str(values.pop("method", DEFAULT))
+    settings = settings_for(method, values, given)
     facts = {"graph": graph, "preset": name, "command": shlex.join(["chronospike", *sys.argv[1:]])}
-    return new_plan(output, settings, seeds, facts)
+    return new_plan(output, learner_type(method)(settings), seeds, facts)
 
 
-def _resumed(output: Path, graph: str | None, preset: str | None, given: dict[str, Any], seeds: int | None) -> Plan:
+def _resumed(
+    output: Path,
+    graph: str | None,
+    method: str | None,
+    preset: str | None,
+    given: dict[str, Any],
+    seeds: int | None,
+) -> Plan:
     """The runs that are there, with their own settings, but for what may change (see `RunFolder.require_same`)."""
     from chronospike.cli.seeds import Plan, earlier_runs
     from chronospike.config import read_preset
+    from chronospike.methods.registry import learner_of
 
     changes = {**(read_preset(preset) if preset else {}), **given}
     runs = []
     for number, run in enumerate(earlier_runs(output, seeds)):
+        if method not in (None, run.method):
+            raise InputError(f"{run.path} is a run of {run.method}, not of {method}. Start a new run")
         first = changes.get("seed")
         seed = {"seed": first + number} if isinstance(first, int) else {}
-        wanted = run.settings().change(**{**changes, **seed})
-        run.require_same(wanted)
-        runs.append((run, wanted))
+        learner = learner_of(run, **{**changes, **seed})
+        run.require_same(learner.settings)
+        runs.append((run, learner))
     facts = runs[0][0].facts("graph", "folder", "features")
     if graph is not None and graph != facts["graph"] and Path(graph).absolute() != Path(facts["folder"]):
         raise InputError(f"{output} was started on '{facts['graph']}', not on '{graph}'")
@@ -309,18 +345,17 @@ def prepare_features(
     folder: Path, settings: Settings, device: str, quiet: bool = False, parts: list[str] | None = None
 ) -> str:
     """The features of the run, made now if they are not there yet; `parts` are those of an earlier run."""
-    from chronospike.cli.features import make_features
-    from chronospike.features.recipes import ensure_features
+    from chronospike.cli.features import maker
+    from chronospike.features.make import ensure_features
 
-    def make(place: Path, name: str, options: Any) -> None:
+    def note(text: str) -> None:
         if not quiet:
-            say(f"making features {name}")
-        make_features(place, name, options, "single", device)
+            say(f"note: {text}")
 
-    return ensure_features(folder, settings, make, parts)
+    return ensure_features(folder, settings, device, parts, make=maker(quiet), on_note=note)
 
 
-def _watcher(settings: Settings, show: Any, board: TensorBoard | None, quiet: bool, best_score: float) -> Watcher:
+def _watcher(settings: Any, show: Any, board: TensorBoard | None, quiet: bool, best_score: float) -> Watcher:
     from chronospike.training.loop import Watcher
 
     best = [best_score]
@@ -344,11 +379,11 @@ def _watcher(settings: Settings, show: Any, board: TensorBoard | None, quiet: bo
     return Watcher(on_batch, on_epoch)
 
 
-def print_scores(metrics: dict[str, Any]) -> None:
-    """The model beside what needs no model."""
+def print_scores(metrics: dict[str, Any], title: str) -> None:
+    """The method called `title` beside the simple ones."""
     rows = [("", "Macro-F1  Micro-F1")]
     rows += [(name, _scores(found)) for name, found in metrics["baselines"].items()]
-    rows.append(("ChronoSpike", _scores(metrics["test"])))
+    rows.append((title, _scores(metrics["test"])))
     if metrics.get("smoothed"):
         rows.append(("with --smooth", _scores(metrics["smoothed"]) + "  (training labels used at test time)"))
     note = "  (before training again on these nodes too)" if metrics.get("refit") else ""

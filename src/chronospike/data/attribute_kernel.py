@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from chronospike.compiled import njit
 
 
-@njit(nogil=True, cache=True)
+@njit
 def encode_rows(
     rows: Any, out: Any, start: Any, scale: Any, source: Any, is_category: Any, first: Any, last: Any, place: Any,
     missing: Any, knots: Any, scores: Any, codes: Any,

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chronospike.data.csr import history_and_snapshot
-from chronospike.data.events import Events, NodeLabels, Steps
+from chronospike.data.csr import IntArray, TimeSlicedCSR, history_and_snapshot
+from chronospike.data.events import EventLog, Events, NodeLabels, Steps
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.time_text import format_time
 from chronospike.errors import GraphError, InputError
@@ -23,7 +23,7 @@ def build_graph(
     features: NDArray[Any] | None = None,
     provenance: dict[str, Any] | None = None,
 ) -> DynamicGraph:
-    """Drop self-loops, symmetrise unless directed, deduplicate, and sort into history and snapshot.
+    """Drop self-loops, symmetrise unless directed, deduplicate, and sort into history and snapshot; keep the events.
 
     What was dropped is counted in `graph.facts`: `rows`, `self_loops`, `duplicates`; there are also the times of the
     first and the last event, since a step may begin before and end after them.
@@ -32,22 +32,19 @@ def build_graph(
         raise InputError(f"{events.origin}: no edges")
     if len(events.ids) >= 2**31:
         raise InputError(f"{events.origin}: {len(events.ids):,} nodes; at most 2^31 - 1 are supported")
+    columns = events.source, events.target, events.time, steps.index
     proper = events.source != events.target
-    source, target, step = events.source[proper], events.target[proper], steps.index[proper]
-    if len(source) == 0:
+    if not proper.any():
         raise GraphError(f"{events.origin}: all {len(events)} rows are self-loops")
-    if directed:
-        rows, neighbours = target, source
-    else:
-        rows, neighbours = np.concatenate([target, source]), np.concatenate([source, target])
-        step = np.concatenate([step, step])
-    history, snapshot = history_and_snapshot(rows, neighbours, step, len(events.ids), len(steps))
+    # Tens of millions of events are not copied where nothing is left out.
+    source, target, time, step = columns if proper.all() else (column[proper] for column in columns)
+    history, snapshot = _views(source, target, step, len(events.ids), len(steps), directed)
     kept = len(snapshot.neighbours) // (1 if directed else 2)
     facts: dict[str, Any] = {
         "rows": len(events),
         "rows_dropped": events.dropped,
-        "self_loops": int(len(events) - proper.sum()),
-        "duplicates": int(proper.sum()) - kept,
+        "self_loops": len(events) - len(source),
+        "duplicates": len(source) - kept,
         "step_rule": steps.rule,
         "first_event": format_time(events.time.min()),
         "last_event": format_time(events.time.max()),
@@ -65,6 +62,16 @@ def build_graph(
         labels=None if labels is None else labels.codes,
         class_names=() if labels is None else labels.names,
         features=features,
+        events=EventLog.of(source, target, time, step, len(steps)),
         facts=facts,
     )
     return graph.validate()
+
+
+def _views(
+    source: IntArray, target: IntArray, step: IntArray, nodes: int, steps: int, directed: bool
+) -> tuple[TimeSlicedCSR, TimeSlicedCSR]:
+    if not directed:
+        source, target = np.concatenate([source, target]), np.concatenate([target, source])
+        step = np.concatenate([step, step])
+    return history_and_snapshot(target, source, step, nodes, steps)

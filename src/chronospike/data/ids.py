@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from chronospike.errors import InputError
 
+PLAIN_INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"
+
 
 class NodeIds:
     """An immutable list of N distinct ids, in the order of the node indices."""
@@ -68,7 +70,7 @@ class NodeIds:
         """`[K]` node index of each id, -1 where there is none. `5` and `"5"` are the same id."""
         array = as_id_array(ids)
         if array.type != self.values.type:
-            array = _to_text(array) if self.is_text else whole_or_null(array)
+            array = array.cast(pa.large_string()) if self.is_text else whole_or_null(array)
         found = pc.index_in(array, value_set=self.values)
         return np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False), dtype=np.int64)
 
@@ -123,7 +125,7 @@ def as_id_array(values: Any) -> pa.Array:
         return values.cast(pa.int64())
     if pa.types.is_floating(values.type) and pc.all(pc.equal(values, pc.trunc(values))).as_py():
         return values.cast(pa.int64())
-    text = _to_text(values)
+    text = values.cast(pa.large_string())
     whole = whole_or_null(text)
     return whole if whole.null_count == text.null_count else text
 
@@ -137,13 +139,9 @@ def _from_python(values: Any) -> pa.Array:
     return pa.array([None if item is None else str(item) for item in items], type=pa.large_string())
 
 
-def _to_text(values: pa.Array) -> pa.Array:
-    return values.cast(pa.large_string())
-
-
 def whole_or_null(values: pa.Array) -> pa.Array:
     """Text as int64 where the number is written the plain way (no sign '+', no leading zero), else null."""
     if pa.types.is_integer(values.type):
         return values.cast(pa.int64())
-    plain = pc.match_substring_regex(values, r"^(0|-?[1-9][0-9]{0,17})$")
+    plain = pc.match_substring_regex(values, PLAIN_INTEGER)
     return pc.if_else(plain, values, pa.scalar(None, values.type)).cast(pa.int64())

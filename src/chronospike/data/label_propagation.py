@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from chronospike.data.graph import DynamicGraph
@@ -26,6 +25,9 @@ def recency_operator(graph: DynamicGraph, recency: float = 3.0, last_step: int |
 
     The direction of edges is ignored: a class spreads both ways.
     """
+    # Here, so that what only predicts does not wait for scipy.
+    import scipy.sparse as sp
+
     rows, steps, neighbours = graph.snapshot.entries()
     end = graph.num_steps - 1 if last_step is None else last_step
     keep = steps <= end

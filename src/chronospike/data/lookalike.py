@@ -66,14 +66,6 @@ def like(name: str, seed: int = 0, merge: int = 1) -> DynamicGraph:
     return lookalike(LIKE[name], seed, merge, origin=f"synthetic like {name}")
 
 
-def patent_like(
-    seed: int = 0, nodes: int = 2_738_012, edges: int = 13_960_811, steps: int = 25, classes: int = 6, merge: int = 1
-) -> DynamicGraph:
-    """A citation graph of Patent's size, or of the one given."""
-    sizes = Sizes(nodes, edges, steps, classes, citations=True)
-    return lookalike(sizes, seed, merge, origin="synthetic like patent")
-
-
 def lookalike(sizes: Sizes, seed: int = 0, merge: int = 1, origin: str = "synthetic") -> DynamicGraph:
     """A graph with exactly these counts. The order of the node indices is the order of arrival."""
     _check(sizes, seed, merge)
@@ -86,7 +78,7 @@ def lookalike(sizes: Sizes, seed: int = 0, merge: int = 1, origin: str = "synthe
         unlabelled = rng.permutation(sizes.nodes)[sizes.labelled :]
         codes[unlabelled] = -1
     return build_graph(
-        Events(source, target, step, NodeIds.range(sizes.nodes), origin=origin),
+        Events(source, target, step.astype(np.int64), NodeIds.range(sizes.nodes), origin=origin),
         Steps(step // np.int32(merge), start, np.minimum(start + merge, sizes.steps) - 1, rule=f"merged by {merge}"),
         labels=NodeLabels(codes, tuple(str(c) for c in range(sizes.classes))),
         provenance={"seed": seed, "merge": merge},

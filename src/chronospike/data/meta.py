@@ -41,6 +41,15 @@ class Counts(_Strict):
     union_edges: Size
 
 
+class EventsMeta(_Strict):
+    """The files of the events; folders of earlier versions have none."""
+
+    source: ArrayMeta
+    target: ArrayMeta
+    time: ArrayMeta
+    step_offsets: ArrayMeta
+
+
 class GraphMeta(_Strict):
     """A graph folder. An array's name is the name of its file, so that only known ones are taken."""
 
@@ -49,6 +58,7 @@ class GraphMeta(_Strict):
     counts: Counts
     facts: dict[str, Any]
     arrays: dict[ArrayName, ArrayMeta]
+    events: EventsMeta | None = None
 
 
 class FeaturesMeta(_Strict):

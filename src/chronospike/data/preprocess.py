@@ -1,8 +1,7 @@
 """Standardising features: one mean and one standard deviation per step, over the whole node × feature block.
 
 Works on rows of a memory map a few megabytes at a time, so that features larger than the memory are neither
-copied nor held. `block_statistics` once and `apply` on whatever part is needed give the same numbers as
-`standardise` on everything.
+copied nor held: `block_statistics` once, then `apply` on whatever part is needed.
 """
 
 from __future__ import annotations
@@ -10,33 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from chronospike.errors import GraphError
 from chronospike.threads import run_chunks
 
 # Values handled at a time by one thread: 8 MiB in double precision, which stays near the processor's cache.
 CHUNK_VALUES = 1 << 20
-
-
-def standardise(features: NDArray[Any], out: NDArray[Any] | None = None, dtype: DTypeLike = np.float32) -> NDArray[Any]:
-    """Features with mean 0 and standard deviation 1 at each step; a constant block becomes zeros.
-
-    Args:
-        features: `[T, N, d]`, or `[N, d]` as one block.
-        out: where to write, of the same shape and any floating type; `features` itself is allowed.
-        dtype: type of the result if `out` is not given.
-    """
-    blocks = _blocks(features)
-    if out is None:
-        out = np.empty(features.shape, dtype=dtype)
-    elif out.shape != features.shape:
-        raise GraphError(f"out has shape {list(out.shape)}, the features {list(features.shape)}")
-    results = _blocks(out)
-    mean, std = block_statistics(features)
-    for step in range(len(blocks)):
-        apply(blocks[step], float(mean[step]), float(std[step]), results[step])
-    return out
 
 
 def block_statistics(
@@ -58,17 +37,15 @@ def block_statistics(
     return mean, std
 
 
-def apply(block: NDArray[Any], mean: float, std: float, out: NDArray[Any] | None = None) -> NDArray[Any]:
-    """`(block - mean) / std` for any rows `[..., d]` of a step, in single precision unless `out` says otherwise."""
-    if out is None:
-        out = np.empty(block.shape, dtype=np.float32)
-    target = out
+def apply(block: NDArray[Any], mean: float, std: float) -> NDArray[np.float32]:
+    """`(block - mean) / std` for any rows `[..., d]` of a step, in single precision; a constant block becomes zeros."""
+    out = np.empty(block.shape, dtype=np.float32)
     scale = 1.0 / std if std > 0 else 0.0
 
     def work(start: int, stop: int) -> None:
         for low, high in _row_ranges(block, start, stop):
             # Subtracting in double precision: a mean far from zero would cost half and single their digits.
-            target[low:high] = (block[low:high].astype(np.float64) - mean) * scale
+            out[low:high] = (block[low:high].astype(np.float64) - mean) * scale
 
     run_chunks(work, len(block))
     return out

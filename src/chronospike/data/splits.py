@@ -13,7 +13,6 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from sklearn.model_selection import train_test_split
 
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import GraphError, InputError
@@ -128,14 +127,47 @@ def _divide(
     possible = smaller >= np.count_nonzero(sizes > 1)
     if not possible:
         notes.append(f"the {what} part is not stratified: it is smaller than the number of classes")
-    first, rest = train_test_split(
-        usual,
-        train_size=count,
-        test_size=len(usual) - count,
-        random_state=seed,
-        stratify=codes[usual] if possible else None,
-    )
-    return np.concatenate([first, single]), np.asarray(rest)
+    random = np.random.RandomState(seed)
+    first, rest = _stratified(codes[usual], count, random) if possible else _shuffled(len(usual), count, random)
+    return np.concatenate([usual[first], single]), usual[rest]
+
+
+def _stratified(codes: Nodes, count: int, random: np.random.RandomState) -> tuple[Nodes, Nodes]:
+    """Positions of `count` nodes and of the rest with the classes in proportion, both shuffled.
+
+    The draws are those of scikit-learn's `train_test_split`, which the benchmark uses and which takes long to import.
+    """
+    _, codes, sizes = np.unique(codes, return_inverse=True, return_counts=True)
+    taken = _proportional(sizes, count, random)
+    # All that is left goes to the rest, but scikit-learn draws here, too.
+    _proportional(sizes - taken, len(codes) - count, random)
+    members = np.split(np.argsort(codes, kind="stable"), np.cumsum(sizes)[:-1])
+    mixed = [one[random.permutation(len(one))] for one in members]
+    first = np.concatenate([one[:share] for one, share in zip(mixed, taken, strict=True)])
+    rest = np.concatenate([one[share:] for one, share in zip(mixed, taken, strict=True)])
+    return random.permutation(first), random.permutation(rest)
+
+
+def _proportional(sizes: Nodes, count: int, random: np.random.RandomState) -> Nodes:
+    """How many of each class to take: whole shares first, then one more each by the largest remainders, ties drawn."""
+    shares = sizes / sizes.sum() * count
+    taken = np.floor(shares)
+    missing = int(count - taken.sum())
+    for remainder in np.unique(shares - taken)[::-1]:
+        tied = np.flatnonzero(shares - np.floor(shares) == remainder)
+        if missing <= 0:
+            break
+        chosen = random.choice(tied, size=min(len(tied), missing), replace=False)
+        taken[chosen] += 1
+        missing -= len(chosen)
+    result: Nodes = taken.astype(np.int64)
+    return result
+
+
+def _shuffled(nodes: int, count: int, random: np.random.RandomState) -> tuple[Nodes, Nodes]:
+    """Positions of `count` of so many nodes and of the rest; the rest comes first, as in scikit-learn."""
+    order = random.permutation(nodes)
+    return order[nodes - count :], order[: nodes - count]
 
 
 def _by_time(graph: DynamicGraph, nodes: Nodes, ratio: float, validation: float, seed: int) -> tuple[Nodes, ...]:

@@ -5,6 +5,7 @@ history_*.npy         indptr, step_offsets, neighbours
 snapshot_*.npy        the same
 ids.npy               or id_bytes.npy and id_offsets.npy for text ids
 step_start.npy, step_end.npy, labels.npy, features.npy
+events_*.npy          source, target, time, step_offsets
 features/NAME/        feature sets made later (see chronospike.data.feature_store)
 """
 
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from chronospike._version import __version__
 from chronospike.data.attributes import Column, columns_from_json, columns_to_json
 from chronospike.data.csr import TimeSlicedCSR
+from chronospike.data.events import EventLog
 from chronospike.data.feature_store import list_features, open_features
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
@@ -34,6 +36,7 @@ from chronospike.files import atomic_folder, read_json
 FORMAT = "chronospike-graph"
 VERSION = 1
 _CSR_PARTS = ("indptr", "step_offsets", "neighbours")
+_EVENT_PARTS = ("source", "target", "time", "step_offsets")
 # Larger files are only checked for size on opening; `chronospike data validate` reads them whole.
 _VERIFY_BYTES = 2 * 1024**3
 _CHUNK_BYTES = 64 * 1024**2
@@ -45,6 +48,10 @@ def save_graph(graph: DynamicGraph, folder: str | Path, *, overwrite: bool = Fal
     folder = Path(folder)
     with atomic_folder(folder, overwrite=overwrite) as partial:
         arrays = {name: _write_array(partial / f"{name}.npy", array) for name, array in _arrays(graph).items()}
+        events = {
+            part: _write_array(partial / f"events_{part}.npy", getattr(graph.events, part))
+            for part in (() if graph.events is None else _EVENT_PARTS)
+        }
         meta = {
             "format": FORMAT,
             "version": VERSION,
@@ -52,14 +59,11 @@ def save_graph(graph: DynamicGraph, folder: str | Path, *, overwrite: bool = Fal
             "directed": graph.directed,
             "class_names": list(graph.class_names),
             "columns": columns_to_json(graph.columns),
-            "counts": {
-                "nodes": graph.num_nodes,
-                "steps": graph.num_steps,
-                "snapshot_edges": graph.snapshot_edges,
-                "union_edges": graph.union_edges,
-            },
+            "counts": _counts(graph),
             "facts": graph.facts,
             "arrays": arrays,
+            # Not among the arrays, so that keys are those of folders without events, which earlier versions wrote.
+            "events": events or None,
         }
         text = json.dumps(meta, indent=2, ensure_ascii=False)
         (partial / "meta.json").write_text(text + "\n", encoding="utf-8")
@@ -79,6 +83,8 @@ def open_graph(folder: str | Path, *, features: str | None = None, verify: bool 
     folder = Path(folder)
     meta = read_meta(folder)
     arrays = {name: _open_array(folder, name, entry, verify) for name, entry in meta["arrays"].items()}
+    entries = meta.get("events")
+    events = entries and EventLog(*(_open_array(folder, f"events_{p}", entries[p], verify) for p in _EVENT_PARTS))
     labels = arrays.get("labels")
     if labels is not None and labels.dtype != np.int64:
         raise StorageError(f"{folder / 'labels.npy'} holds {labels.dtype}, not class numbers. {_AGAIN}")
@@ -94,6 +100,7 @@ def open_graph(folder: str | Path, *, features: str | None = None, verify: bool 
             class_names=() if labels is None else tuple(meta["class_names"]),
             features=arrays.get("features"),
             columns=_columns(folder, meta, arrays.get("features")),
+            events=events,
             facts=meta["facts"],
         )
     except KeyError as error:
@@ -208,16 +215,19 @@ def _open_ids(folder: Path, arrays: dict[str, NDArray[Any]]) -> NodeIds:
 
 
 def _check_counts(folder: Path, graph: DynamicGraph, counts: dict[str, int]) -> None:
-    found = {
+    for name, count in _counts(graph).items():
+        if counts[name] != count:
+            what = name.replace("_", " ")
+            raise StorageError(f"{folder}: meta.json counts {counts[name]} {what}, the arrays {count}. {_AGAIN}")
+
+
+def _counts(graph: DynamicGraph) -> dict[str, int]:
+    return {
         "nodes": graph.num_nodes,
         "steps": graph.num_steps,
         "snapshot_edges": graph.snapshot_edges,
         "union_edges": graph.union_edges,
     }
-    for name, count in found.items():
-        if counts[name] != count:
-            what = name.replace("_", " ")
-            raise StorageError(f"{folder}: meta.json counts {counts[name]} {what}, the arrays {count}. {_AGAIN}")
 
 
 def _arrays(graph: DynamicGraph) -> dict[str, NDArray[Any]]:

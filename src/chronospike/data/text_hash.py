@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from chronospike.rng import derive_numba
+from chronospike.compiled import njit
+from chronospike.rng_kernels import derive_numba
 
 _FNV_OFFSET, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 
@@ -25,7 +25,7 @@ def hash_texts(text: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[n
     return hashes
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _hash_slices(text: Any, offsets: Any, hashes: Any) -> None:
     for i in range(len(hashes)):
         word = _FNV_OFFSET

@@ -8,100 +8,21 @@ depends on nodes, edges or steps that come later: draws are keyed by the ids of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
-from chronospike.data.feature_store import write_features
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError, MissingPackageError
 from chronospike.features.noise import expected_visits, noise_table
+from chronospike.features.options import DeepWalk, Start
 from chronospike.features.skipgram import Progress, Schedule, Table, initial_tables, train_on_graph
 from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key, seen_nodes, walk_starts
-from chronospike.locks import Tell
 from chronospike.optional import has_triton
 
 Tables = tuple[Table, Table]
 OnTokens = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class Start:
-    """Features of another graph to begin with, so that what is learned keeps pointing in their directions.
-
-    Attributes:
-        graph: whose they are.
-        features: `[T, N, d]` of that graph; later steps than its last begin with the last.
-        key: names that graph, for the record.
-    """
-
-    graph: DynamicGraph
-    features: NDArray[Any]
-    key: str
-
-    def rows(self, graph: DynamicGraph, step: int) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
-        """`[N]` which nodes of `graph` had an edge there by `step`, and the features of these, `[K, d]`."""
-        last = min(step, self.graph.num_steps - 1)
-        places = self.graph.ids.lookup(graph.ids.values)
-        known = (places >= 0) & self.graph.seen_by(last)[places]
-        return known, np.asarray(self.features[last][places[known]], dtype=np.float32)
-
-
-@dataclass(frozen=True)
-class DeepWalk:
-    """Options; the defaults are the benchmark's recipe (10 walks of 80, window 10, one negative, one epoch).
-
-    Attributes:
-        dimension: length of a feature vector.
-        walks: walks from each node that has a neighbour.
-        length: nodes in a walk.
-        window: largest distance between centre and context.
-        negatives: noise nodes per centre.
-        epochs: passes, each over walks of its own.
-        learning_rate, min_learning_rate: at the first and at the last walk.
-        warm_start: begin with the tables of the step before, which aligns the steps.
-        unseen: rows of nodes without an edge so far: "noise" as word2vec leaves them, or "zero".
-        threads: CPU threads; all by default.
-        seed: of every draw.
-    """
-
-    dimension: int = 128
-    walks: int = 10
-    length: int = 80
-    window: int = 10
-    negatives: int = 1
-    epochs: int = 1
-    learning_rate: float = 0.025
-    min_learning_rate: float = 1e-4
-    warm_start: bool = False
-    unseen: Literal["noise", "zero"] = "noise"
-    threads: int | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        least = {"dimension": 1, "walks": 1, "length": 2, "window": 1, "negatives": 1, "epochs": 1, "seed": 0}
-        for name, bound in least.items():
-            value = getattr(self, name)
-            if value < bound:
-                raise InputError(f"deepwalk: {name} is {value}, and must be at least {bound}")
-        if self.threads is not None and self.threads < 1:
-            raise InputError(f"deepwalk: threads is {self.threads}, and must be at least 1")
-        if not 0 < self.min_learning_rate <= self.learning_rate <= 1:
-            raise InputError(
-                f"deepwalk: the learning rate falls from {self.learning_rate} to {self.min_learning_rate}, "
-                "and must fall within 0..1"
-            )
-        if self.unseen not in ("noise", "zero"):
-            raise InputError(f"deepwalk: unseen is {self.unseen!r}, and must be 'noise' or 'zero'")
-
-    def recipe(self) -> dict[str, Any]:
-        """What the values depend on, for the feature store."""
-        options = asdict(self)
-        del options["threads"]
-        return {"method": "deepwalk", **options}
 
 
 class Trainer(Protocol):
@@ -233,26 +154,3 @@ class DeepWalkSteps:
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
         self.previous = (state["inputs"], state["outputs"]) if state else None
-
-
-def write_deepwalk(
-    folder: Path,
-    name: str,
-    graph: DynamicGraph,
-    options: DeepWalk,
-    graph_key: str,
-    dtype: DTypeLike = np.float32,
-    device: str = "cpu",
-    on_step: Callable[[int, float], None] | None = None,
-    on_tokens: Callable[[int, int, int], None] | None = None,
-    overwrite: bool = False,
-    tell: Tell | None = None,
-    start: Start | None = None,
-) -> Path:
-    """Make the features of all steps and store them under `folder`; goes on where an earlier call was stopped."""
-    steps = DeepWalkSteps(graph, options, device, on_tokens, start)
-    shape = (graph.num_steps, graph.num_nodes, options.dimension)
-    recipe = {**options.recipe(), **({} if start is None else {"start": start.key})}
-    return write_features(
-        folder, name, recipe, graph_key, shape, dtype, steps.make_step, on_step, overwrite, steps, tell
-    )

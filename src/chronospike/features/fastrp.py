@@ -11,64 +11,22 @@ whatever the number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from chronospike.cache_hints import prefetch_row
-from chronospike.data.feature_store import write_features
+from chronospike.compiled import njit
 from chronospike.data.graph import DynamicGraph
-from chronospike.errors import InputError
+from chronospike.features.options import FastRP
 from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key
-from chronospike.locks import Tell
-from chronospike.rng import below_numba, derive_numba
+from chronospike.rng_kernels import below_numba, derive_numba
 from chronospike.threads import run_chunks
 
 Table = NDArray[np.float32]
 _SPARSITY = 3
 _AHEAD = 8
-
-
-@dataclass(frozen=True)
-class FastRP:
-    """Options. The authors stop at three or four hops; on DBLP the hops 9 to 16 are worth 20 points of Micro-F1 more.
-
-    Attributes:
-        dimension: length of a feature vector.
-        weights: of the neighbourhoods 1, 2, 3, … hops away.
-        normalization: the exponent β; below zero, neighbours with many edges count less.
-        threads: CPU threads; all by default.
-        seed: of the projection.
-    """
-
-    dimension: int = 128
-    weights: tuple[float, ...] = (0.0,) * 8 + (1.0,) * 8
-    normalization: float = 0.0
-    threads: int | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.dimension < 1:
-            raise InputError(f"fastrp: dimension is {self.dimension}, and must be at least 1")
-        if not self.weights or not any(self.weights) or not np.isfinite(self.weights).all():
-            raise InputError(f"fastrp: weights are {list(self.weights)}, and must be finite and not all zero")
-        if not -10 <= self.normalization <= 10:
-            raise InputError(f"fastrp: normalization is {self.normalization}, and must be in -10..10")
-        if self.threads is not None and self.threads < 1:
-            raise InputError(f"fastrp: threads is {self.threads}, and must be at least 1")
-        if self.seed < 0:
-            raise InputError(f"fastrp: seed is {self.seed}, and must be at least 0")
-
-    def recipe(self) -> dict[str, Any]:
-        """What the values depend on, for the feature store."""
-        options = asdict(self)
-        del options["threads"]
-        return {"method": "fastrp", **options}
 
 
 def sparse_projection(keys: NDArray[np.int64], dimension: int, seed: int, threads: int | None = None) -> Table:
@@ -114,7 +72,7 @@ def propagate(
     return total
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _throw_dice(projection: Any, keys: Any, base: Any, low: Any, high: Any) -> None:
     """A six-sided die for every cell of the rows low..high-1."""
     root = np.float32(np.sqrt(_SPARSITY))
@@ -125,7 +83,7 @@ def _throw_dice(projection: Any, keys: Any, base: Any, low: Any, high: Any) -> N
             row[d] = root if die == 0 else -root if die == 1 else np.float32(0)
 
 
-@njit(nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp"}, cache=True)
+@njit(fastmath={"reassoc", "contract", "nsz", "arcp"})
 def _average(
     indptr: Any, degrees: Any, neighbours: Any, source: Any, target: Any, total: Any, weight: Any, low: Any, high: Any
 ) -> None:
@@ -154,29 +112,20 @@ def _average(
                 sums[d] += factor * out[d]
 
 
-def write_fastrp(
-    folder: Path,
-    name: str,
-    graph: DynamicGraph,
-    options: FastRP,
-    graph_key: str,
-    dtype: DTypeLike = np.float32,
-    on_step: Callable[[int, float], None] | None = None,
-    overwrite: bool = False,
-    tell: Tell | None = None,
-) -> Path:
-    """Make the features of all steps and store them under `folder`; goes on where an earlier call was stopped."""
-    projection = sparse_projection(graph.node_keys, options.dimension, options.seed, options.threads)
-    shape = (graph.num_steps, graph.num_nodes, options.dimension)
-    return write_features(
-        folder,
-        name,
-        options.recipe(),
-        graph_key,
-        shape,
-        dtype,
-        lambda step: fastrp_step(graph, step, options, projection),
-        on_step,
-        overwrite,
-        tell=tell,
-    )
+class FastRPSteps:
+    """Makes the steps of a graph with one projection."""
+
+    def __init__(self, graph: DynamicGraph, options: FastRP) -> None:
+        self.graph, self.options = graph, options
+        self.projection = sparse_projection(graph.node_keys, options.dimension, options.seed, options.threads)
+
+    def make_step(self, step: int) -> Table:
+        """`[N, d]` features of `step`."""
+        return fastrp_step(self.graph, step, self.options, self.projection)
+
+    def save_state(self) -> dict[str, NDArray[Any]]:
+        """Nothing: the steps do not depend on each other."""
+        return {}
+
+    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+        pass

@@ -11,11 +11,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 from numpy.typing import NDArray
 
+from chronospike.compiled import njit
 from chronospike.features.walks import Snapshot
-from chronospike.rng import below_numba
+from chronospike.rng_kernels import below_numba
 
 POWER = 0.75
 _LOWER_BITS = np.uint64(2**31 - 1)
@@ -59,14 +60,7 @@ def noise_table(visits: NDArray[np.float64]) -> NoiseTable:
     return NoiseTable(thresholds, nodes, nodes[aliases])
 
 
-def table_probabilities(table: NoiseTable, num_nodes: int) -> NDArray[np.float64]:
-    """`[N]` the probability with which each node is drawn: the inverse of `noise_table`."""
-    own = np.where(table.aliases == table.nodes, 1.0, table.thresholds / 2.0**31)
-    drawn = np.bincount(table.nodes, own, num_nodes) + np.bincount(table.aliases, 1.0 - own, num_nodes)
-    return np.asarray(drawn / len(own))
-
-
-@njit(nogil=True, cache=True)
+@njit
 def _spread(indptr: Any, degrees: Any, neighbours: Any, mass: Any, out: Any) -> None:
     """One step of the walk for all the mass at once."""
     out[:] = 0.0
@@ -78,7 +72,7 @@ def _spread(indptr: Any, degrees: Any, neighbours: Any, mass: Any, out: Any) -> 
                 out[neighbours[edge]] += share
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _fill_alias(scaled: Any, thresholds: Any, aliases: Any) -> None:
     """Vose's construction, in slots; `scaled` has mean 1 and is used up."""
     n = len(scaled)
@@ -105,7 +99,7 @@ def _fill_alias(scaled: Any, thresholds: Any, aliases: Any) -> None:
             num_small += 1
 
 
-@njit(nogil=True, cache=True)
+@njit
 def draw_noise(bits: Any, thresholds: Any, nodes: Any, aliases: Any) -> Any:
     """The node that 64 random bits stand for."""
     slot = below_numba(bits, len(aliases))

@@ -1,34 +1,29 @@
 """The features that a run's settings ask for: own attributes, feature sets by name, and sets made by a recipe.
 
 The setting `features` names them, joined with `+`: `own+deepwalk`. A recipe is made once, and found again by a name
-that tells its options.
+that tells its options and, where that decides the last digits, the place: `deepwalk-128-w10-n1-s0-cpu2`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields
+import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from chronospike.config import Settings
-from chronospike.data.feature_store import list_features, open_features
-from chronospike.data.graph import DynamicGraph
-from chronospike.data.storage import feature_sets, graph_key, open_graph, read_meta
+from chronospike.data.feature_store import list_features
+from chronospike.data.storage import feature_sets, graph_key, read_meta
 from chronospike.errors import InputError
-from chronospike.features.deepwalk import DeepWalk, DeepWalkSteps, Start
-from chronospike.features.fastrp import FastRP, fastrp_step, sparse_projection
+from chronospike.features.options import DeepWalk, FastRP, Options
 
 METHODS = ("deepwalk", "fastrp")
-Maker = Callable[[Path, str, DeepWalk | FastRP], None]
-StartedMaker = Callable[[Path, str, DeepWalk, Start], None]
 
 
-def recipe(settings: Settings, method: str | None = None) -> tuple[str, DeepWalk | FastRP]:
-    """The name and the options of the features that the settings describe, by `method` if not by their own."""
+def recipe(settings: Settings, method: str | None = None) -> tuple[str, Options]:
+    """The name, without a place, and the options of the features that the settings describe.
+
+    `method` goes before that of the settings.
+    """
     s = settings
     if (method or s.feature_method) == "fastrp":
         return f"fastrp-{s.feature_dimension}-s{s.feature_seed}", FastRP(s.feature_dimension, seed=s.feature_seed)
@@ -55,22 +50,67 @@ def named_parts(settings: Settings, has_own: bool, sets: list[str]) -> list[str]
     parts = [part.strip() for part in settings.features.split("+")]
     if "" in parts or len(set(parts)) < len(parts):
         raise InputError(f"features '{settings.features}': give names joined with '+', each once, as in own+deepwalk")
-    return [recipe(settings, part)[0] if part in METHODS and part not in sets else part for part in parts]
+    there = {without_place(name) for name in sets}
+    return [recipe(settings, part)[0] if part in METHODS and part not in there else part for part in parts]
 
 
-def ensure_features(folder: Path, settings: Settings, make: Maker, parts: list[str] | None = None) -> str:
-    """The features to open, as `open_graph` takes them; `make(folder, name, options)` is called for what is not there.
+def with_place(name: str, options: Options, device: str) -> str:
+    """The name of a set made on `device` of this machine."""
+    place = options.place(device)
+    return f"{name}-{place}" if place else name
+
+
+def without_place(name: str) -> str:
+    return re.sub(r"-(cpu\d+|gpu)$", "", name)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of the features of a run: `own`, or a feature set.
+
+    Attributes:
+        options: what the set is to be made with; None if it is there, or nothing is known of it.
+        note: what to say about the choice.
+    """
+
+    name: str
+    options: Options | None = None
+    note: str | None = None
+
+
+def plan_features(folder: Path, settings: Settings, device: str, parts: list[str] | None = None) -> list[Part]:
+    """What to read and what to make first on `device`.
+
+    A set that was made in another place is taken rather than made again.
 
     Args:
         parts: what an earlier run resolved the settings to.
     """
     sets = feature_sets(folder)
-    parts = parts or named_parts(settings, "features" in read_meta(folder)["arrays"], sets)
+    given = parts or named_parts(settings, "features" in read_meta(folder)["arrays"], sets)
     recipes = dict(recipe(settings, method) for method in METHODS)
-    for part in parts:
-        if part in recipes and part not in sets:
-            make(folder, part, recipes[part])
-    return "+".join(parts)
+    result = []
+    for part in given:
+        if part in METHODS and part not in sets:
+            # Made by hand under the name that its command gives it.
+            result.append(Part(next((name for name in sets if without_place(name) == part), part)))
+        elif without_place(part) in recipes and not (parts and part in sets):
+            result.append(find_set(folder, without_place(part), recipes[without_place(part)], device))
+        else:
+            result.append(Part(part))
+    return result
+
+
+def find_set(folder: Path, name: str, options: Options, device: str) -> Part:
+    """The set `name` as made on `device`, else as made elsewhere for this graph, else to be made here."""
+    sets, here, key = list_features(folder), with_place(name, options, device), graph_key(folder)
+    there = [found.name for found in sets if found.complete and (found.graph_key == key or found.name == here)]
+    if here in there:
+        return Part(here)
+    others = [found for found in there if without_place(found) == name]
+    if not others:
+        return Part(here, options)
+    return Part(others[0], note=f"reading the features {others[0]}; made here, {here} would differ in the last digits")
 
 
 def feature_methods(folder: Path, features: str) -> list[str]:
@@ -96,65 +136,9 @@ def check_transfer(methods: list[str], edges: str | None, other_edges: str) -> N
         )
 
 
-def carry_on(folder: Path, source: Path, parts: list[str], edges: str | None, make: StartedMaker) -> list[str]:
-    """What to read of the graph in `folder` instead of `parts`, which a model has learned on the graph in `source`.
-
-    DeepWalk sets are made beginning with those of `source`, under names that tell so; the others stay.
-    """
+def check_source(source: Path, edges: str | None) -> None:
+    """Refuse to carry features over from `source` if it is not the graph with the `edges` of the training any more."""
     if edges is None or not (source / "meta.json").is_file() or graph_key(source) != edges:
         raise InputError(
             f"{source} is gone, or not the graph of the training any more: its features cannot be carried on"
         )
-    methods = {found.name: found.recipe for found in list_features(source) if found.complete}
-    result = []
-    for part in parts:
-        recipe_of = methods.get(part, {})
-        if recipe_of.get("method") != "deepwalk":
-            result.append(part)
-            continue
-        result.append(f"{part}-from-{edges[:8]}")
-        if result[-1] not in feature_sets(folder):
-            options = DeepWalk(
-                **{field.name: recipe_of[field.name] for field in fields(DeepWalk) if field.name in recipe_of}
-            )
-            start = Start(open_graph(source, features="none"), open_features(source, part, edges), edges)
-            make(folder, result[-1], options, start)
-    return result
-
-
-def with_features_for(graph: DynamicGraph, settings: Settings, device: str = "cpu") -> DynamicGraph:
-    """`graph` with what the settings ask for, made in memory where it is not there: for use without a folder."""
-    if settings.features == "auto" and graph.has_features:
-        return graph
-    recipes = dict(recipe(settings, method) for method in METHODS)
-    parts = named_parts(settings, graph.features is not None, [])
-    unknown = next((part for part in parts if part != "own" and part not in recipes), None)
-    if unknown is not None:
-        raise InputError(
-            f"features '{unknown}': a set by name lies in a graph folder. Open it with "
-            "open_graph(folder, features=...), and leave the setting features at 'auto'"
-        )
-    if "own" in parts:
-        graph.require(own_features=True)
-    else:
-        graph = graph.with_features(None)
-    if graph.made_features:
-        return graph
-    made = [_made(graph, recipes[part], device) for part in parts if part != "own"]
-    return graph.with_made_features(*made)
-
-
-def _made(graph: DynamicGraph, options: DeepWalk | FastRP, device: str) -> NDArray[Any]:
-    """`[T, N, d]` of all steps."""
-    if isinstance(options, DeepWalk):
-        make = DeepWalkSteps(graph, options, device).make_step
-    else:
-        projection = sparse_projection(graph.node_keys, options.dimension, options.seed)
-
-        def make(step: int) -> NDArray[np.float32]:
-            return fastrp_step(graph, step, options, projection)
-
-    values = np.empty((graph.num_steps, graph.num_nodes, options.dimension), dtype=np.float32)
-    for step in range(graph.num_steps):
-        values[step] = make(step)
-    return values

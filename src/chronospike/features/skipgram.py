@@ -18,13 +18,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from chronospike.cache_hints import prefetch_row
+from chronospike.compiled import njit
 from chronospike.features.noise import NoiseTable, draw_noise
 from chronospike.features.walks import Snapshot, derive_key, walk_into
-from chronospike.rng import below_numba, derive_numba
+from chronospike.rng_kernels import below_numba, derive_numba
 from chronospike.threads import run_chunks
 
 Table = NDArray[np.float32]
@@ -126,7 +126,7 @@ def _in_chunks(
 # made further out, has its reference count changed atomically at every use, which costs more than the arithmetic.
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _fill_uniform(inputs: Any, keys: Any, base: Any, low: Any, high: Any) -> None:
     """24 random bits are as many as a float32 holds."""
     dimension = inputs.shape[1]
@@ -137,7 +137,7 @@ def _fill_uniform(inputs: Any, keys: Any, base: Any, low: Any, high: Any) -> Non
             row[d] = (unit - np.float32(0.5)) / np.float32(dimension)
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _train_on_walks(
     inputs: Any, outputs: Any, walks: Any, thresholds: Any, nodes: Any, aliases: Any,
     window: Any, negatives: Any, base: Any, rate: Any, drop: Any, low: Any, high: Any,
@@ -155,7 +155,7 @@ def _train_on_walks(
         _train_walk(inputs, outputs, walk, reach, drawn, rows, before, targets, changes, gains, size, window, now)
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _train_on_graph(
     inputs: Any, outputs: Any, indptr: Any, degrees: Any, neighbours: Any, starts: Any, keys: Any, length: Any,
     thresholds: Any, nodes: Any, aliases: Any,
@@ -171,13 +171,13 @@ def _train_on_graph(
         _train_walk(inputs, outputs, walk, reach, drawn, rows, before, targets, changes, gains, size, window, now)
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _walk_buffers(length: Any, negatives: Any) -> Any:
     """The walk `[L]`, the window drawn for each centre `[L]` and its negatives `[L, K]`."""
     return np.empty(length, np.int32), np.empty(length, np.int64), np.empty((length, negatives), np.int32)
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _row_buffers(length: Any, dimension: Any, negatives: Any) -> Any:
     """Working memory of one thread; R is 1 + negatives, made even.
 
@@ -194,7 +194,7 @@ def _row_buffers(length: Any, dimension: Any, negatives: Any) -> Any:
     )
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _draw_ahead(
     reach: Any, drawn: Any, size: Any, key: Any, length: Any, window: Any, thresholds: Any, nodes: Any, aliases: Any
 ) -> None:
@@ -207,7 +207,7 @@ def _draw_ahead(
             drawn[i, k] = draw_noise(derive_numba(key, counter + 1 + k), thresholds, nodes, aliases)
 
 
-@njit(nogil=True, fastmath=_FAST, cache=True)
+@njit(fastmath=_FAST)
 def _train_walk(
     inputs: Any, outputs: Any, walk: Any, reach: Any, drawn: Any,
     rows: Any, before: Any, targets: Any, changes: Any, gains: Any, size: Any, window: Any, rate: Any,
@@ -251,7 +251,7 @@ def _train_walk(
         _leave(inputs, walk[i], rows, before, i)
 
 
-@njit(nogil=True, fastmath=_FAST, forceinline=True, cache=True)
+@njit(fastmath=_FAST, forceinline=True)
 def _enter(table: Any, node: Any, rows: Any, before: Any, i: Any) -> None:
     source, row, old = table[node], rows[i], before[i]
     for d in range(len(source)):
@@ -260,21 +260,21 @@ def _enter(table: Any, node: Any, rows: Any, before: Any, i: Any) -> None:
         old[d] = value
 
 
-@njit(nogil=True, fastmath=_FAST, forceinline=True, cache=True)
+@njit(fastmath=_FAST, forceinline=True)
 def _leave(table: Any, node: Any, rows: Any, before: Any, i: Any) -> None:
     target, row, old = table[node], rows[i], before[i]
     for d in range(len(target)):
         target[d] += row[d] - old[d]
 
 
-@njit(nogil=True, forceinline=True, cache=True)
+@njit(forceinline=True)
 def _silence(gains: Any, centre: Any, end: Any) -> None:
     """The blocks of rows run over the centre itself and past the window's end: no gain there."""
     for r in range(len(gains)):
         gains[r, centre] = gains[r, end] = gains[r, end + 1] = gains[r, end + 2] = np.float32(0)
 
 
-@njit(nogil=True, fastmath=_FAST, forceinline=True, cache=True)
+@njit(fastmath=_FAST, forceinline=True)
 def _scores(rows: Any, outputs: Any, scores: Any, r: Any, first: Any) -> None:
     """Products of four input rows with two output rows."""
     x0, x1, x2, x3 = rows[first], rows[first + 1], rows[first + 2], rows[first + 3]
@@ -293,7 +293,7 @@ def _scores(rows: Any, outputs: Any, scores: Any, r: Any, first: Any) -> None:
     scores[r + 1, first], scores[r + 1, first + 1], scores[r + 1, first + 2], scores[r + 1, first + 3] = z0, z1, z2, z3
 
 
-@njit(nogil=True, fastmath=_FAST, forceinline=True, cache=True)
+@njit(fastmath=_FAST, forceinline=True)
 def _to_gains(gains: Any, r: Any, low: Any, high: Any, label: Any, rate: Any) -> None:
     """(label - sigmoid(score)) · rate. The sigmoid is Lambert's fraction for tanh, 9 terms: 2e-5 off at most."""
     scores = gains[r]
@@ -314,7 +314,7 @@ def _to_gains(gains: Any, r: Any, low: Any, high: Any, label: Any, rate: Any) ->
         scores[j] = (label - np.float32(0.5) - np.float32(0.5) * x * top / bottom) * rate
 
 
-@njit(nogil=True, fastmath=_FAST, forceinline=True, cache=True)
+@njit(fastmath=_FAST, forceinline=True)
 def _change_outputs(rows: Any, changes: Any, gains: Any, r: Any, first: Any) -> None:
     x0, x1, x2, x3 = rows[first], rows[first + 1], rows[first + 2], rows[first + 3]
     y, z = changes[r], changes[r + 1]
@@ -326,7 +326,7 @@ def _change_outputs(rows: Any, changes: Any, gains: Any, r: Any, first: Any) -> 
         z[d] += z0 * a + z1 * b + z2 * c + z3 * e
 
 
-@njit(nogil=True, fastmath=_FAST, forceinline=True, cache=True)
+@njit(fastmath=_FAST, forceinline=True)
 def _change_inputs(rows: Any, outputs: Any, gains: Any, r: Any, first: Any) -> None:
     x0, x1, x2, x3 = rows[first], rows[first + 1], rows[first + 2], rows[first + 3]
     y, z = outputs[r], outputs[r + 1]

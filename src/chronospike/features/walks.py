@@ -10,12 +10,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from chronospike.compiled import njit
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import GraphError
-from chronospike.rng import below_numba, derive, derive_numba
+from chronospike.rng import derive
+from chronospike.rng_kernels import below_numba, derive_numba
 from chronospike.threads import run_chunks
 
 
@@ -84,7 +85,7 @@ def random_walks(
     return walks
 
 
-@njit(nogil=True, cache=True)
+@njit
 def walk_into(walk: Any, indptr: Any, degrees: Any, neighbours: Any, start: Any, key: Any) -> Any:
     """Write the walk from `start` and return how many nodes it has."""
     node = np.int64(start)
@@ -98,7 +99,7 @@ def walk_into(walk: Any, indptr: Any, degrees: Any, neighbours: Any, start: Any,
     return len(walk)
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _fill(
     walks: Any, indptr: Any, degrees: Any, neighbours: Any, starts: Any, keys: Any, base: Any, low: Any, high: Any
 ) -> None:
@@ -106,7 +107,7 @@ def _fill(
         walk_into(walks[w], indptr, degrees, neighbours, starts[w], derive_numba(base, keys[w]))
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _mark_neighbours(indptr: Any, degrees: Any, neighbours: Any, seen: Any) -> None:
     for node in range(len(degrees)):
         for edge in range(indptr[node], indptr[node] + degrees[node]):

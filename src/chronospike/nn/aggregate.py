@@ -7,33 +7,55 @@ neurons:  h_v = W_s x_v + b_s + Σ_u w_vu (W_n x_u + b_n).  They differ in the w
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from chronospike.nn import shapes
-from chronospike.nn.dispatch import AttentionWeights, Kernels, fused_attention
+from chronospike.nn.dispatch import KernelPlan
 from chronospike.nn.tree_features import TreeFeatures
 
 
-def aggregate_tree(aggregator: Aggregator, x: TreeFeatures, kernels: Kernels = "auto") -> Tensor:
+class AttentionWeights(NamedTuple):
+    """The parameters of an `AttentiveAggregator` with D inputs, C channels and H heads, as the kernels take them.
+
+    Attributes:
+        slope: of the LeakyReLU below zero.
+        self_weight, neighbour_weight: `[C, D]`; their biases `[C]`.
+        attend_self, attend_neighbour: `[H, C / H]`, a_l and a_r of Eq. 9.
+    """
+
+    slope: float
+    self_weight: Tensor
+    self_bias: Tensor
+    neighbour_weight: Tensor
+    neighbour_bias: Tensor
+    attend_self: Tensor
+    attend_neighbour: Tensor
+
+    @property
+    def heads(self) -> int:
+        return len(self.attend_self)
+
+    @property
+    def channels(self) -> int:
+        return len(self.self_weight)
+
+
+def aggregate_tree(aggregator: Aggregator, x: TreeFeatures, plan: KernelPlan) -> Tensor:
     """The neurons' inputs `[T, n, C]` at the n positions of `x` that have neighbours, every step at once."""
-    if isinstance(aggregator, AttentiveAggregator):
-        if kernels == "plain":
-            return _over_pairs(aggregator.forward_plain, x)
-        weights = aggregator.attention_weights()
-        fused = shapes.attend(x, weights) if kernels == "shapes" else fused_attention(x, weights)
-        if fused is not None:
-            return fused
-    return _over_pairs(aggregator, x)
+    if isinstance(aggregator, AttentiveAggregator) and plan.attention.implementation == "numba":
+        from chronospike.nn.cpu import attention as on_cpu
 
+        return on_cpu.attend(x, aggregator.attention_weights())
+    if isinstance(aggregator, AttentiveAggregator) and plan.attention.implementation == "triton":
+        from chronospike.nn.kernels import attention as on_gpu
 
-def _over_pairs(aggregate: Callable[[Tensor, Tensor], Tensor], x: TreeFeatures) -> Tensor:
+        return on_gpu.attend(x, aggregator.attention_weights(), plan.half)
     pairs = pairwise(x.hops())
-    return torch.cat([aggregate(own, near.unflatten(1, (own.shape[1], -1))) for own, near in pairs], dim=1)
+    return torch.cat([aggregator(own, near.unflatten(1, (own.shape[1], -1))) for own, near in pairs], dim=1)
 
 
 class Aggregator(nn.Module):
@@ -72,9 +94,7 @@ class AttentiveAggregator(Aggregator):
     """Additive attention in H heads (Eq. 9).
 
     Per head, the logit of neighbour u is LeakyReLU(a_l · (W_s x_v) + a_r · (W_n x_u)), normalised over the
-    sampled neighbourhood. The weighted sum is taken before W_n is applied: Σ α W x = W Σ α x, and
-    a_r · W_n x = (W_nᵀ a_r) · x, so that the projection costs one row per target instead of S. `forward_plain`
-    is the same in the order of the paper.
+    sampled neighbourhood.
     """
 
     def __init__(self, inputs: int, channels: int, heads: int = 4, slope: float = 0.2) -> None:
@@ -88,25 +108,11 @@ class AttentiveAggregator(Aggregator):
         nn.init.xavier_uniform_(self.attend_self)
         nn.init.xavier_uniform_(self.attend_neighbour)
 
-    def _neighbour_logit_weights(self) -> tuple[Tensor, Tensor]:
-        """`[D, H]` and `[H]`: what a_r · (W_n x + b_n) is, written as a linear map of x."""
-        weight = self.neighbour_projection.weight.unflatten(0, (self.heads, -1))
-        bias = self.neighbour_projection.bias.unflatten(0, (self.heads, -1))
-        folded = torch.einsum("hcd,hc->dh", weight, self.attend_neighbour)
-        return folded, (bias * self.attend_neighbour).sum(dim=-1)
-
-    def _attention(self, own: Tensor, neighbours: Tensor) -> Tensor:
-        """`[..., S, H]` from the targets' projections `[..., C]` and the raw neighbours `[..., S, D]`."""
-        by_self = (own.unflatten(-1, (self.heads, -1)) * self.attend_self).sum(dim=-1)
-        weight, bias = self._neighbour_logit_weights()
-        logits = by_self.unsqueeze(-2) + neighbours @ weight + bias
-        return F.leaky_relu(logits, self.slope).softmax(dim=-2)
-
     def attention_weights(self) -> AttentionWeights:
-        """What a fused kernel takes."""
+        """What a kernel takes."""
         own, near = self.self_projection, self.neighbour_projection
         return AttentionWeights(
-            own.weight, own.bias, near.weight, near.bias, self.attend_self, self.attend_neighbour, self.slope
+            self.slope, own.weight, own.bias, near.weight, near.bias, self.attend_self, self.attend_neighbour
         )
 
     def root_weights(self, x: TreeFeatures) -> Tensor:
@@ -116,23 +122,18 @@ class AttentiveAggregator(Aggregator):
 
     def weights(self, target: Tensor, neighbours: Tensor) -> Tensor:
         """Attention over the neighbours, `[..., S, H]`."""
-        return self._attention(self.self_projection(target), neighbours)
+        return self._attention(*self._projections(target, neighbours))
 
     def forward(self, target: Tensor, neighbours: Tensor) -> Tensor:
-        own: Tensor = self.self_projection(target)
-        attention = self._attention(own, neighbours)
-        pooled = attention.transpose(-1, -2) @ neighbours
-        weight = self.neighbour_projection.weight.unflatten(0, (self.heads, -1))
-        # The weights of a neighbourhood add up to one, so the bias passes through unchanged.
-        mixed = torch.einsum("...hd,hcd->...hc", pooled, weight).flatten(-2)
-        return own + mixed + self.neighbour_projection.bias
+        own, projected = self._projections(target, neighbours)
+        pooled = (self._attention(own, projected).unsqueeze(-1) * projected).sum(dim=-3)
+        return (own + pooled).flatten(-2)
 
-    def forward_plain(self, target: Tensor, neighbours: Tensor) -> Tensor:
-        """Project every neighbour, then attend: Eq. 8-9 as written."""
-        own = self.self_projection(target).unflatten(-1, (self.heads, -1))
-        projected = self.neighbour_projection(neighbours).unflatten(-1, (self.heads, -1))
+    def _projections(self, target: Tensor, neighbours: Tensor) -> tuple[Tensor, Tensor]:
+        """Head by head: the targets' `[..., H, C / H]`, and their neighbours' `[..., S, H, C / H]`."""
+        own, projected = self.self_projection(target), self.neighbour_projection(neighbours)
+        return own.unflatten(-1, (self.heads, -1)), projected.unflatten(-1, (self.heads, -1))
+
+    def _attention(self, own: Tensor, projected: Tensor) -> Tensor:
         logits = (own * self.attend_self).sum(-1).unsqueeze(-2) + (projected * self.attend_neighbour).sum(-1)
-        attention = F.leaky_relu(logits, self.slope).softmax(dim=-2)
-        pooled = (attention.unsqueeze(-1) * projected).sum(dim=-3)
-        result: Tensor = (own + pooled).flatten(-2)
-        return result
+        return F.leaky_relu(logits, self.slope).softmax(dim=-2)

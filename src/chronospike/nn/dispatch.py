@@ -1,96 +1,152 @@
-"""Which fused kernel fits a tensor, if any: of the neighbour attention, and of all that follows the neurons.
+"""The one choice of kernels: which implementation each operation takes on a device, and why.
 
-The meaning is that of `AttentiveAggregator`, and of `ChronoSpike.read`.
+plain    torch's own operations, in the order of the paper: what every other one is held to
+folded   torch's own operations, of the Transformer's last query alone (`TemporalTransformer.forward`)
+numba    compiled for the CPU, `nn/cpu/`
+triton   compiled for the GPU, `nn/kernels/`
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch import Tensor, nn
 
-from chronospike.nn.tree_features import TreeFeatures
-from chronospike.optional import triton_works
+from chronospike.optional import triton_trouble
 
 if TYPE_CHECKING:
-    from chronospike.nn.temporal import TemporalTransformer
+    from chronospike.nn.losses import Objective
+    from chronospike.nn.model import Architecture
 
-Kernels = Literal["auto", "plain", "shapes"]
-"""Fused where there is a kernel, never, or only the memory that the GPU's would take (`nn/shapes.py`)."""
+Implementation = Literal["plain", "folded", "numba", "triton"]
 
 
 @dataclass(frozen=True)
-class AttentionWeights:
-    """The parameters of an `AttentiveAggregator` with D inputs, C channels and H heads.
+class Choice:
+    """An implementation, and in a few words why that one."""
+
+    implementation: Implementation
+    why: str
+
+
+@dataclass(frozen=True)
+class KernelPlan:
+    """What each operation is done with.
 
     Attributes:
-        self_weight, neighbour_weight: `[C, D]`; their biases `[C]`.
-        attend_self, attend_neighbour: `[H, C / H]`, a_l and a_r of Eq. 9.
-        slope: of the LeakyReLU below zero.
+        fetch: of rows of features from host memory.
+        half: products take operands in half precision; sums, neurons and weights are single regardless.
     """
 
-    self_weight: Tensor
-    self_bias: Tensor
-    neighbour_weight: Tensor
-    neighbour_bias: Tensor
-    attend_self: Tensor
-    attend_neighbour: Tensor
-    slope: float
+    attention: Choice
+    neurons: Choice
+    readout: Choice
+    losses: Choice
+    fetch: Choice
+    sampler: Choice
+    half: bool = False
 
-    @property
-    def heads(self) -> int:
-        return len(self.attend_self)
-
-    @property
-    def channels(self) -> int:
-        return len(self.self_weight)
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return asdict(self)
 
 
-def fused_attention(x: TreeFeatures, weights: AttentionWeights) -> Tensor | None:
-    """`[T, n, C]` as `aggregate_tree` means it, or None where no kernel fits."""
-    if x.values.is_cuda and x.values.dtype in (torch.float32, torch.float16) and triton_works(x.values.device):
-        from chronospike.nn.kernels import attention as on_gpu
-
-        half = takes_half()
-        if on_gpu.fits(x, weights, half):
-            return on_gpu.attend(x, weights, half)
-        return None
-    if x.values.device.type == "cpu":
-        from chronospike.nn.cpu import attention as on_cpu
-
-        if on_cpu.fits(x, weights):
-            return on_cpu.attend(x, weights)
-    return None
+_ASKED = Choice("plain", "asked for")
+PLAIN = KernelPlan(_ASKED, _ASKED, _ASKED, _ASKED, _ASKED, _ASKED)
 
 
-def fused_readout(
-    temporal: TemporalTransformer, readout: nn.Sequential, classifier: nn.Linear, spikes: Tensor
-) -> tuple[Tensor, Tensor] | None:
-    """Logits `[B, classes]` and embeddings `[B, C]`, or None where no kernel fits."""
-    if not (spikes.is_cuda and spikes.dtype == torch.float32 and triton_works(spikes.device)):
-        return None
-    from chronospike.nn.kernels import readout as on_gpu
+def plan_kernels(
+    architecture: Architecture,
+    device: torch.device,
+    *,
+    steps: int,
+    fanouts: tuple[int, ...],
+    half: bool = False,
+    wanted: Literal["auto", "plain"] = "auto",
+    training: bool = True,
+    objective: Objective | None = None,
+    dtype: torch.dtype | None = None,
+    dense: bool = False,
+) -> KernelPlan:
+    """The fastest implementations that work for a network of `architecture` on `device`; each kernel is tried once.
 
-    half = takes_half()
-    if not on_gpu.fits(temporal, classifier, spikes, half):
-        return None
-    return on_gpu.read(temporal, readout, classifier, spikes, half)
+    Args:
+        wanted: `"plain"` leaves all kernels aside; the sampler's all draw the same trees.
+        training: without, no backward pass is tried.
+        objective: what is trained for.
+        dtype: of the features; by default what `half` implies.
+        dense: the features come row by row, not by reference to a table.
+    """
+    a, on_gpu = architecture, device.type == "cuda"
+    half = half and on_gpu
+    dtype = dtype or (torch.float16 if half else torch.float32)
+    trouble = triton_trouble(device) if on_gpu else "no GPU"
+    sampler = Choice("numba", f"{trouble}: sampled on the CPU") if trouble else Choice("triton", "Triton works here")
+    if wanted == "plain":
+        return replace(PLAIN, sampler=sampler, half=half)
+    refused = _without_kernel(a, on_gpu, dtype, objective if training else None)
+    if on_gpu and trouble:
+        refused = dict.fromkeys(refused, trouble)
+    elif on_gpu:
+        from chronospike.nn.kernels import attention, lif, losses, readout
+
+        # The rows of the first layer are features, those above it spikes; the last layer has no dropout.
+        kinds = ((dtype, dense), *[(torch.float32, True)] * len(a.hidden))
+        layers = list(zip(kinds, pairwise((a.inputs, *a.hidden)), range(len(fanouts), 0, -1), strict=False))
+        trials: dict[str, Callable[[], list[str | None]]] = {
+            "attention": lambda: [
+                attention.refusal(device, *kind, *width, a.heads, fanouts[:hops], half, training)
+                for kind, width, hops in layers
+            ],
+            "neurons": lambda: [
+                lif.refusal(device, width[1], a.reset_gradient, training and a.dropout > 0 and hops > 1, training)
+                for _, width, hops in layers
+            ],
+            "readout": lambda: [
+                readout.refusal(device, steps, a.hidden[-1], a.temporal_heads, a.feedforward, a.classes, half, training)
+            ],
+            "losses": lambda: [losses.refusal(objective, half, device, a.hidden[-1], a.classes) if objective else None],
+        }
+        refused |= {name: next(filter(None, trial()), None) for name, trial in trials.items() if refused[name] is None}
+
+    def choose(operation: str) -> Choice:
+        why = refused[operation]
+        if why is None:
+            return Choice("triton", "fits this GPU") if on_gpu else Choice("numba", "compiled for the CPU")
+        can_fold = operation == "readout" and a.temporal == "transformer" and a.positions == "learned"
+        return Choice("folded" if can_fold else "plain", why)
+
+    return KernelPlan(**{operation: choose(operation) for operation in refused}, sampler=sampler, half=half)
 
 
-def takes_half() -> bool:
-    """Whether products may be taken of operands in less than single precision."""
-    return torch.get_float32_matmul_precision() != "highest"
+def _without_kernel(
+    a: Architecture, on_gpu: bool, dtype: torch.dtype, objective: Objective | None
+) -> dict[str, str | None]:
+    """For each operation why there is no kernel of any size for it, or None."""
+    no_dtype = f"{str(dtype).removeprefix('torch.')} has no kernel"
+    general = None if dtype == torch.float32 or (dtype == torch.float16 and on_gpu) else no_dtype
+    by_torch = None if on_gpu else "torch is fast enough on a CPU"
+    aggregator = None if a.aggregator == "attention" else f"the {a.aggregator} aggregator has no kernel"
+    temporal = None if a.temporal == "transformer" else f"the {a.temporal} encoder has no kernel"
+    positions = None if a.positions == "learned" else "rotary positions have no kernel"
+    return {
+        "attention": general or aggregator,
+        "neurons": general or ("ReLU has no kernel" if a.neuron == "relu" else None),
+        "readout": temporal or positions or general or by_torch,
+        "losses": general or by_torch if objective else "nothing is trained",
+        "fetch": None if on_gpu else "features are in host memory",
+    }
 
 
 @contextmanager
-def half_products(allowed: bool) -> Iterator[None]:
-    """Meanwhile `takes_half` answers `allowed`, and torch's own products follow it too."""
+def product_precision(device: torch.device, half: bool) -> Iterator[None]:
+    """Torch's own float32 products meanwhile: TF32 on a GPU if `half`, else exact, whatever the caller has set."""
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if allowed else "highest")
+    torch.set_float32_matmul_precision("high" if half and device.type == "cuda" else "highest")
     try:
         yield
     finally:

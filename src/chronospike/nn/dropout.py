@@ -33,5 +33,5 @@ def keep_mask(key: Tensor, shape: tuple[int, ...] | torch.Size, share: float) ->
     count = torch.Size(shape).numel()
     words = derive_torch(key, torch.arange((count + 3) // 4, device=key.device))
     shifts = torch.arange(0, 64, 16, device=key.device)
-    lots = (words.unsqueeze(1) >> shifts) & 0xFFFF
-    return (lots.flatten()[:count] >= limit(share)).view(shape)
+    random_bits = (words.unsqueeze(1) >> shifts) & 0xFFFF
+    return (random_bits.flatten()[:count] >= limit(share)).view(shape)

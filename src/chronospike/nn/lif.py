@@ -6,10 +6,17 @@ For channel i, with k = 1 / τ_i (Eq. 10-12):
     s_t  = 1 if u_t >= V_i else 0                           fire
     u'_t = (1 - s_t) u_t + s_t u_reset                      reset
 
-`lif_step` and `lif_sequence` are pure functions; state is passed, never hidden. `lif_sequence` has four
-implementations of one meaning: `"plain"`, autograd through `lif_step`; `"fused"`, whose backward pass is the
-recursion written out in `_FusedLIF`; and the same in one kernel each way, `"triton"` for GPUs (`nn/kernels/lif.py`) and
-`"numba"` for the CPU (`nn/cpu/lif.py`).
+`lif_step` and `lif_sequence` are pure functions; state is passed, never hidden. `lif_sequence` has three
+implementations of one meaning: `"plain"`, autograd through `lif_step`, and one kernel each way for the CPU (`"numba"`,
+`nn/cpu/lif.py`) and for GPUs (`"triton"`, `nn/kernels/lif.py`). Whoever changes the equation changes these three files;
+`tests/nn/test_lif.py` holds them together. Backward, from the last step to the first, with G_t = ∂L/∂s_t and
+λ_t = ∂L/∂u_t, a kernel follows
+
+    λ_t = G_t σ'(d_t) + r_t λ'_t,   λ'_t = (1 - k) λ_{t+1}
+    ∂L/∂h_t = k λ_t,   ∂L/∂k += λ_t (h_t - (u'_{t-1} - u_reset)),   ∂L/∂V -= G_t σ'(d_t)
+
+where r_t is 1 - s_t (the reset blocks the membrane's past), or 1 for `straight_through`; with `full`, G_t also takes
+λ'_t (u_reset - u_t), the spike's own part in the reset.
 """
 
 from __future__ import annotations
@@ -21,12 +28,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from chronospike.nn.dispatch import Kernels
-from chronospike.nn.surrogate import spike, spike_slope, spike_slope_by_alpha
-from chronospike.optional import triton_works
+from chronospike.nn.dispatch import Implementation
+from chronospike.nn.surrogate import spike
 
 ResetGradient = Literal["detach", "full", "straight_through"]
-Implementation = Literal["auto", "triton", "numba", "fused", "plain", "shapes"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ def lif_step(h: Tensor, membrane: Tensor, parameters: LIFParameters) -> tuple[Te
         The spikes, the membrane before the reset, and the membrane after it.
     """
     p = parameters
-    before = membrane + (h - (membrane - p.u_reset)) / p.tau
+    before = membrane + (1 / p.tau) * (h - (membrane - p.u_reset))
     spikes = spike(before, p.threshold, p.alpha)
     if p.reset_gradient == "straight_through":
         after = before + (spikes * (p.u_reset - before)).detach()
@@ -67,64 +72,35 @@ def lif_sequence(
     parameters: LIFParameters,
     *,
     dropout: float = 0.0,
-    implementation: Implementation = "auto",
+    implementation: Implementation = "plain",
     wants_membranes: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """All steps of inputs `[T, ..., C]`, from a membrane of zero.
 
-    `"auto"` is `"triton"` for single or half precision on a GPU where Triton works, `"numba"` for single
-    precision on the CPU, else `"fused"`.
-
     Args:
         dropout: share of the spikes set to zero on the way out, the rest scaled up; the neurons do not notice.
+        implementation: `"numba"` takes single precision on the CPU, `"triton"` single or half precision on a GPU.
         wants_membranes: if not, a kernel may leave them out and return an empty tensor in their place.
 
     Returns:
         Spikes `[T, ..., C]` and membranes before the reset `[T, ..., C]`. The membranes carry no gradient.
     """
-    if implementation == "auto":
-        implementation = _implementation_for(h, parameters, dropout)
+    if implementation == "plain":
+        spikes, membranes = _plain_sequence(h, parameters)
+        return nn.functional.dropout(spikes, dropout) if dropout else spikes, membranes
+    if implementation == "triton":
+        from chronospike.nn.kernels.lif import TritonLIF
+
+        kernel: Any = TritonLIF
+    else:
+        from chronospike.nn.cpu.lif import NumbaLIF
+
+        kernel = NumbaLIF
     p = parameters
     # Asked here: inside a function of autograd's the answer is lost.
     keeps = wants_membranes or torch.is_grad_enabled()
-    if implementation in ("triton", "numba"):
-        spikes, membranes = _kernel(implementation).apply(
-            h, p.tau, p.threshold, p.alpha, p.u_reset, p.reset_gradient, dropout, keeps
-        )
-        return spikes, membranes
-    if implementation == "shapes":
-        from chronospike.nn.shapes import ShapesLIF
-
-        spikes, membranes = ShapesLIF.apply(  # type: ignore[no-untyped-call]
-            h, p.tau, p.threshold, p.alpha, keeps
-        )
-        return spikes, membranes
-    if implementation == "plain":
-        spikes, membranes = _plain_sequence(h, parameters)
-    else:
-        spikes, membranes = _FusedLIF.apply(  # type: ignore[no-untyped-call]
-            h, p.tau, p.threshold, p.alpha, p.u_reset, p.reset_gradient
-        )
-    return nn.functional.dropout(spikes, dropout) if dropout else spikes, membranes
-
-
-def _implementation_for(h: Tensor, parameters: LIFParameters, dropout: float) -> Implementation:
-    if h.is_cuda and h.dtype != torch.float64 and triton_works(h.device):
-        from chronospike.nn.kernels.lif import fits
-
-        if fits(h.device, h.dtype, h.shape[-1], parameters.reset_gradient, dropout):
-            return "triton"
-    return "numba" if h.device.type == "cpu" and h.dtype == torch.float32 else "fused"
-
-
-def _kernel(name: str) -> Any:
-    if name == "triton":
-        from chronospike.nn.kernels.lif import TritonLIF
-
-        return TritonLIF
-    from chronospike.nn.cpu.lif import NumbaLIF
-
-    return NumbaLIF
+    spikes, membranes = kernel.apply(h, p.tau, p.threshold, p.alpha, p.u_reset, p.reset_gradient, dropout, keeps)
+    return spikes, membranes
 
 
 def _plain_sequence(h: Tensor, parameters: LIFParameters) -> tuple[Tensor, Tensor]:
@@ -134,73 +110,6 @@ def _plain_sequence(h: Tensor, parameters: LIFParameters) -> tuple[Tensor, Tenso
         spikes, before, membrane = lif_step(h_t, membrane, parameters)
         steps.append((spikes, before.detach()))
     return torch.stack([s for s, _ in steps]), torch.stack([u for _, u in steps])
-
-
-class _FusedLIF(torch.autograd.Function):
-    """The whole sequence as one node of the autograd graph; only the membranes are kept for the backward pass."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, h: Tensor, tau: Tensor, threshold: Tensor, alpha: Tensor, u_reset: float, reset_gradient: str
-    ) -> tuple[Tensor, Tensor]:
-        k = 1 / tau
-        membranes = torch.empty_like(h)
-        spikes = torch.empty_like(h)
-        after = torch.zeros_like(h[0])
-        for t in range(len(h)):
-            torch.add(after, k * (h[t] - (after - u_reset)), out=membranes[t])
-            torch.ge(membranes[t], threshold, out=spikes[t])
-            after = torch.where(spikes[t] > 0, u_reset, membranes[t])
-        ctx.save_for_backward(h, membranes, tau, threshold, alpha)
-        ctx.u_reset, ctx.reset_gradient = u_reset, reset_gradient
-        ctx.mark_non_differentiable(membranes)
-        return spikes, membranes
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """From the last step to the first, with G_t = ∂L/∂s_t and λ_t = ∂L/∂u_t:
-
-        λ_t = G_t σ'(d_t) + r_t λ'_t,   λ'_t = (1 - k) λ_{t+1}
-        ∂L/∂h_t = k λ_t,   ∂L/∂k += λ_t (h_t - (u'_{t-1} - u_reset)),   ∂L/∂V -= G_t σ'(d_t)
-
-        r_t is 1 - s_t (the reset blocks the membrane's past), or 1 for `straight_through`; with `full`,
-        G_t also takes λ'_t (u_reset - u_t), the spike's own part in the reset.
-        """
-        h, membranes, tau, threshold, alpha = ctx.saved_tensors
-        grad_spikes = grads[0]
-        k = 1 / tau
-        grad_h = torch.empty_like(h)
-        later = torch.zeros_like(h[0])
-        grad_k, grad_threshold, grad_alpha = (torch.zeros_like(h[0]) for _ in range(3))
-        for t in reversed(range(len(h))):
-            distance = membranes[t] - threshold
-            fired = distance >= 0
-            carried = (1 - k) * later
-            grad = grad_spikes[t]
-            if ctx.reset_gradient == "full":
-                grad = grad + carried * (ctx.u_reset - membranes[t])
-            through_spike = grad * spike_slope(distance, alpha)
-            if ctx.reset_gradient != "straight_through":
-                carried = carried.masked_fill(fired, 0.0)
-            later = through_spike + carried
-            previous = (
-                torch.where(membranes[t - 1] >= threshold, ctx.u_reset, membranes[t - 1])
-                if t
-                else torch.zeros_like(later)
-            )
-            torch.mul(later, k, out=grad_h[t])
-            grad_k.addcmul_(later, h[t] - (previous - ctx.u_reset))
-            grad_threshold -= through_spike
-            grad_alpha.addcmul_(grad, spike_slope_by_alpha(distance, alpha))
-        grad_tau = -grad_k.sum_to_size(tau.shape) / tau.square()
-        return (
-            grad_h,
-            grad_tau,
-            grad_threshold.sum_to_size(threshold.shape),
-            grad_alpha.sum_to_size(alpha.shape),
-            None,
-            None,
-        )
 
 
 # In single precision ½ + softplus(x) rounds to ½ itself for x below -17; the margin keeps τ strictly above.
@@ -265,14 +174,16 @@ class AdaptiveLIF(nn.Module):
         return LIFParameters(self.tau, self.threshold, self.alpha, self.u_reset, self.reset_gradient)
 
     def forward(
-        self, h: Tensor, dropout: float = 0.0, kernels: Kernels = "auto", wants_membranes: bool = True
+        self, h: Tensor, dropout: float = 0.0, implementation: Implementation = "plain", wants_membranes: bool = True
     ) -> tuple[Tensor, Tensor]:
         """Inputs `[T, ..., C]` to spikes and membranes of the same shape, in single precision at least.
 
         A membrane that is rounded to half precision at every step would drift.
         """
         h = h if h.dtype == torch.float64 else h.float()
-        return lif_sequence(h, self.current(), dropout=dropout, implementation=kernels, wants_membranes=wants_membranes)
+        return lif_sequence(
+            h, self.current(), dropout=dropout, implementation=implementation, wants_membranes=wants_membranes
+        )
 
     def extra_repr(self) -> str:
         learned = "learned" if isinstance(self.raw_tau, nn.Parameter) else "fixed"

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from chronospike.nn.dispatch import Kernels, takes_half
-from chronospike.optional import triton_works
+from chronospike.nn.dispatch import PLAIN, KernelPlan
 
 # A similarity that no softmax notices; finite, so that rows to be ignored stay finite too.
 _NEVER = -1e9
@@ -33,18 +32,16 @@ class Objective:
         targets: Tensor,
         class_weights: Tensor | None = None,
         valid: Tensor | None = None,
-        kernels: Kernels = "auto",
+        plan: KernelPlan = PLAIN,
     ) -> Tensor:
         """`[3]`: total, classification and contrastive loss, means over the rows that are `valid [B]`, or all."""
-        if kernels == "auto" and logits.is_cuda and triton_works(logits.device):
-            from chronospike.nn.kernels.losses import TritonLosses, fits
+        if plan.losses.implementation == "triton":
+            from chronospike.nn.kernels.losses import TritonLosses
 
-            half, masks = takes_half(), (class_weights is not None, valid is not None)
-            if len(z) and fits(self, half, z.device, z.shape[1], logits.shape[1], *masks):
-                fused: Tensor = TritonLosses.apply(  # type: ignore[no-untyped-call]
-                    self, half, logits, z, targets, class_weights, valid
-                )
-                return fused
+            result: Tensor = TritonLosses.apply(  # type: ignore[no-untyped-call]
+                self, plan.half, logits, z, targets, class_weights, valid
+            )
+            return result
         classification = classification_loss(logits, targets, class_weights, self.smoothing, valid)
         contrastive = logits.new_zeros(())
         if self.contrastive > 0:

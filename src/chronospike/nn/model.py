@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -17,7 +17,7 @@ from chronospike.nn.aggregate import (
     SumAggregator,
     aggregate_tree,
 )
-from chronospike.nn.dispatch import Kernels, fused_readout
+from chronospike.nn.dispatch import Implementation, KernelPlan, plan_kernels
 from chronospike.nn.lif import AdaptiveLIF, ResetGradient
 from chronospike.nn.temporal import LastStep, LSTMOverSteps, MeanOverSteps, TemporalTransformer
 from chronospike.nn.tree_features import TreeFeatures
@@ -61,16 +61,10 @@ class Record:
 
 
 class ChronoSpike(nn.Module):
-    """Classifies and embeds nodes from their sampled neighbourhoods at T steps.
-
-    Attributes:
-        kernels: `"auto"` takes the fused kernels where there are any, `"plain"` never does. The meaning is the same.
-            `"shapes"` computes nothing (see `Kernels`).
-    """
+    """Classifies and embeds nodes from their sampled neighbourhoods at T steps."""
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
-        self.kernels: Kernels = "auto"
         self.architecture = a = architecture
         widths = (a.inputs, *a.hidden)
         self.aggregators = nn.ModuleList(_aggregator(a, *pair) for pair in pairwise(widths))
@@ -80,28 +74,34 @@ class ChronoSpike(nn.Module):
         self.readout = nn.Sequential(_linear(width, width), nn.Tanh(), _linear(width, width))
         self.classifier = _linear(width, a.classes)
 
-    def forward(self, inputs: TreeFeatures | Sequence[Tensor], record: Record | None = None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, x: TreeFeatures, plan: KernelPlan | None = None, record: Record | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Logits `[B, classes]` and embeddings z `[B, C]`.
 
         Args:
-            inputs: features of the sampled trees, or a list of them hop by hop: `[T, B, D]`, `[T, B S1, D]` …
+            x: features of the sampled trees.
+            plan: which kernels to take; by default the fastest that fit the inputs, in single precision.
             record: filled with what happened inside, if given.
         """
-        return self.read(self.spike_sequence(inputs, record), record)
+        plan = plan or plan_kernels(
+            self.architecture, x.values.device, steps=x.steps, fanouts=x.fanouts, training=torch.is_grad_enabled(),
+            dtype=x.values.dtype, dense=x.nodes is None,
+        )  # fmt: skip
+        return self.read(self.spike_sequence(x, plan, record), plan, record)
 
-    def spike_sequence(self, inputs: TreeFeatures | Sequence[Tensor], record: Record | None = None) -> Tensor:
+    def spike_sequence(self, x: TreeFeatures, plan: KernelPlan, record: Record | None = None) -> Tensor:
         """Layer by layer, every step at once: the roots' last spikes `[T, B, C]` (sections 4.2 and 4.3)."""
-        x = inputs if isinstance(inputs, TreeFeatures) else TreeFeatures.of(inputs)
         if len(x.sizes) != len(self.aggregators) + 1:
             raise ValueError(
                 f"{len(self.aggregators)} layers need {len(self.aggregators) + 1} hops, not {len(x.sizes)}"
             )
         for layer, (aggregate, neuron) in enumerate(zip(self.aggregators, self.neurons, strict=True)):
             assert isinstance(aggregate, Aggregator)
-            currents = aggregate_tree(aggregate, x, self.kernels)
+            currents = aggregate_tree(aggregate, x, plan)
             is_last = layer + 1 == len(self.neurons)
             dropout = self.architecture.dropout if self.training and not is_last else 0.0
-            spikes, membranes = neuron(currents, dropout, self.kernels, record is not None)
+            spikes, membranes = neuron(currents, dropout, plan.neurons.implementation, record is not None)
             if record is not None:
                 record.spikes.append((spikes > 0).to(spikes.dtype) if dropout else spikes)
                 record.membranes.append(membranes)
@@ -110,24 +110,27 @@ class ChronoSpike(nn.Module):
             x = TreeFeatures(spikes, x.sizes[:-1])
         return x.values
 
-    def read(self, spikes: Tensor, record: Record | None = None) -> tuple[Tensor, Tensor]:
+    def read(self, spikes: Tensor, plan: KernelPlan, record: Record | None = None) -> tuple[Tensor, Tensor]:
         """Logits and embeddings from the roots' last spikes `[T, B, C]` (sections 4.4 and 4.5)."""
-        if record is None and self.kernels == "auto" and isinstance(self.temporal, TemporalTransformer):
-            fused = fused_readout(self.temporal, self.readout, self.classifier, spikes)
-            if fused is not None:
-                return fused
-        z = self.readout(self._over_time(spikes, record))
+        if record is None and plan.readout.implementation == "triton":
+            from chronospike.nn.kernels.readout import read
+
+            assert isinstance(self.temporal, TemporalTransformer)
+            return read(self.temporal, self.readout, self.classifier, spikes, plan.half)
+        z = self.readout(self._over_time(spikes, plan, record))
         return self.classifier(z), z
 
-    def _over_time(self, spikes: Tensor, record: Record | None) -> Tensor:
+    def _over_time(self, spikes: Tensor, plan: KernelPlan, record: Record | None) -> Tensor:
         """One vector per root, `[B, C]` (section 4.4)."""
-        if isinstance(self.temporal, TemporalTransformer) and (record is not None or self.kernels == "plain"):
-            last, attention = self.temporal.forward_plain(spikes)
-            if record is not None:
-                record.time_attention = attention
-            return last
-        result: Tensor = self.temporal(spikes)
-        return result
+        if not isinstance(self.temporal, TemporalTransformer):
+            result: Tensor = self.temporal(spikes)
+            return result
+        if record is None and plan.readout.implementation == "folded":
+            return self.temporal.forward_folded(spikes)
+        last, attention = self.temporal.forward_with_attention(spikes)
+        if record is not None:
+            record.time_attention = attention
+        return last
 
     def parameter_count(self) -> int:
         """Trainable parameters."""
@@ -138,9 +141,9 @@ class ReLUNeuron(nn.Module):
     """No spikes and no memory: the ablation "w/o SNN (ReLU)"."""
 
     def forward(
-        self, h: Tensor, dropout: float = 0.0, kernels: Kernels = "auto", wants_membranes: bool = True
+        self, h: Tensor, dropout: float = 0.0, implementation: Implementation = "plain", wants_membranes: bool = True
     ) -> tuple[Tensor, Tensor]:
-        del kernels, wants_membranes
+        del implementation, wants_membranes
         return F.dropout(F.relu(h), dropout), h.detach()
 
 

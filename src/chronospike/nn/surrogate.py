@@ -16,16 +16,6 @@ import torch
 from torch import Tensor
 
 
-def spike_slope(distance: Tensor, alpha: Tensor) -> Tensor:
-    """α / (1 + α |d|)²: the surrogate's derivative by the membrane."""
-    return alpha / (1 + alpha * distance.abs()).square()
-
-
-def spike_slope_by_alpha(distance: Tensor, alpha: Tensor) -> Tensor:
-    """d / (1 + α |d|)²: the surrogate's derivative by its own slope."""
-    return distance / (1 + alpha * distance.abs()).square()
-
-
 class _Spike(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, distance: Tensor, alpha: Tensor) -> Tensor:
@@ -36,8 +26,8 @@ class _Spike(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
         (grad,) = grads
         distance, alpha = ctx.saved_tensors
-        by_alpha = grad * spike_slope_by_alpha(distance, alpha)
-        return grad * spike_slope(distance, alpha), by_alpha.sum_to_size(alpha.shape)
+        grad = grad / (1 + alpha * distance.abs()).square()
+        return grad * alpha, (grad * distance).sum_to_size(alpha.shape)
 
 
 def spike(membrane: Tensor, threshold: Tensor, alpha: Tensor) -> Tensor:

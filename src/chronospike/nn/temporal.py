@@ -1,9 +1,9 @@
 """Reading the T spike vectors of a node as one vector (section 4.4 and its appendix).
 
-Every encoder maps spikes `[T, B, C]` to `[B, C]`. The Transformer is read at the last step only, so its last
-query is the only one needed: `forward` folds the query into the key projection (q · W_k x = (W_kᵀ q) · x) and
-pools before the value projection, which costs O(T C H) a node. `forward_plain` is the whole encoder, and also
-gives the attention of every step to every other.
+Every encoder maps spikes `[T, B, C]` to `[B, C]`. The Transformer's `forward` is the whole encoder, as in the paper. It
+is read at the last step only, so its last query is the only one needed: `forward_folded` folds the query into the key
+projection (q · W_k x = (W_kᵀ q) · x) and pools before the value projection, which costs O(T C H) a node. On a CPU
+that is nine times as fast, forward and backward at `[27, 1024, 64]`.
 """
 
 from __future__ import annotations
@@ -95,8 +95,10 @@ class TemporalTransformer(nn.Module):
         return spikes + self.position_table(len(spikes)).unsqueeze(1)
 
     def forward(self, spikes: Tensor) -> Tensor:
-        if self.positions is None:
-            return self.forward_plain(spikes)[0]
+        return self.forward_with_attention(spikes)[0]
+
+    def forward_folded(self, spikes: Tensor) -> Tensor:
+        """The last step `[B, C]` from its own query alone; only for learned positions."""
         x = self._placed(spikes)
         last = x[-1]
         w_query, w_key, w_value = self.in_weight.chunk(3)
@@ -112,7 +114,7 @@ class TemporalTransformer(nn.Module):
         mixed = mixed + attention.sum(dim=0).unsqueeze(-1) * b_value.unflatten(0, (self.heads, -1))
         return self._finish(last, mixed.flatten(-2))
 
-    def forward_plain(self, spikes: Tensor) -> tuple[Tensor, Tensor]:
+    def forward_with_attention(self, spikes: Tensor) -> tuple[Tensor, Tensor]:
         """The whole encoder: the last step `[B, C]`, and the attention `[B, H, T, T]` (query, key)."""
         x = self._placed(spikes)
         query, key, value = (

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+
+class Span(NamedTuple):
+    """A hop that has neighbours: its first target, how many there are, their first neighbour, and how many of each."""
+
+    start: int
+    targets: int
+    neighbours: int
+    fanout: int
 
 
 @dataclass(frozen=True)
@@ -17,7 +26,7 @@ class TreeFeatures:
     The neighbours of position i of a hop are the positions i S … (i + 1) S - 1 of the next.
 
     Attributes:
-        values: `[T, M, D]`, or with `nodes` the table `[K, N, D]` they are to be gathered from.
+        values: `[T, M, D]`, or with `nodes` the table `[K, N, D]` they are to be gathered from, which gets no gradient.
         sizes: columns of each hop: (B, B S1, B S1 S2, …).
         nodes: `[T, M]` int32, the node at each position.
         blocks: `[T]` int64, which of the K blocks of the table each step reads.
@@ -28,10 +37,9 @@ class TreeFeatures:
     nodes: Tensor | None = None
     blocks: Tensor | None = None
 
-    @classmethod
-    def of(cls, hops: Sequence[Tensor]) -> TreeFeatures:
-        """From `[T, B, D]`, `[T, B S1, D]`, …"""
-        return cls(torch.cat(list(hops), dim=1), tuple(hop.shape[1] for hop in hops))
+    def __post_init__(self) -> None:
+        if self.nodes is not None and self.values.requires_grad:
+            raise ValueError("a table of features gets no gradient: detach it, or give the rows themselves")
 
     @property
     def steps(self) -> int:
@@ -46,10 +54,16 @@ class TreeFeatures:
         """Positions that have neighbours: all but the last hop's."""
         return sum(self.sizes[:-1])
 
-    def spans(self) -> list[tuple[int, int, int]]:
-        """(first target, targets, first neighbour) of each hop that has neighbours."""
-        starts = [0, *accumulate(self.sizes)]
-        return [(starts[hop], self.sizes[hop], starts[hop + 1]) for hop in range(len(self.sizes) - 1)]
+    @property
+    def fanouts(self) -> tuple[int, ...]:
+        """(S1, S2, …)."""
+        return tuple(following // max(1, size) for size, following in pairwise(self.sizes))
+
+    def spans(self) -> list[Span]:
+        """Where the targets of each hop are, and their neighbours."""
+        starts = accumulate(self.sizes, initial=0)
+        places = zip(pairwise(starts), self.sizes, self.fanouts, strict=False)
+        return [Span(start, size, following, fanout) for (start, following), size, fanout in places]
 
     def dense(self) -> Tensor:
         """`[T, M, D]`, in single precision at least."""

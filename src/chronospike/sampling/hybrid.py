@@ -13,12 +13,10 @@ from chronospike import rng
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError
 from chronospike.optional import has_triton, triton_works
-from chronospike.sampling.numba_backend import NumbaBackend
 from chronospike.sampling.settings import SamplingSettings, as_fanouts, check_name
-from chronospike.sampling.torch_backend import TorchBackend
 from chronospike.sampling.tree import NeighbourTree
 
-BACKENDS = ("auto", "torch", "numba", "triton")
+BACKENDS = ("numba", "triton")
 
 
 class Backend(Protocol):
@@ -36,9 +34,9 @@ class HybridSampler:
     active at t). A node is its own neighbour in both. Within a view the neighbours are drawn without replacement;
     a view with fewer neighbours than slots gives each once and then repeats at random.
 
-    Each draw is a function of (seed, epoch, the root's id, step, slot) alone. The tree of a root is therefore the
-    same in any batch, on any number of threads, on either backend and device, whatever other steps are asked for and
-    whatever nodes and edges come later.
+    Each draw is a function of (seed, purpose, epoch, the root's id, step, slot) alone. The tree of a root is therefore
+    the same in any batch, on any number of threads, on either backend and device, whatever other steps are asked for
+    and whatever nodes and edges come later.
 
     Args:
         graph: where the neighbours come from.
@@ -48,9 +46,9 @@ class HybridSampler:
         mix: `"bernoulli"` (each slot draws its view) or `"split"` (⌊S·p⌋ slots of the history, at least one).
         replace: draw with replacement.
         seed: of all draws.
-        device: where the trees are wanted; the torch backend keeps the graph there too.
-        backend: `"numba"`, `"triton"` or `"torch"`; `"auto"` takes numba for the CPU, and for a GPU Triton where it
-            works.
+        device: where the trees are wanted.
+        backend: `"numba"` samples on the CPU and copies the trees; `"triton"` samples on the GPU, which then holds the
+            graph. By default Triton for a GPU where it works, else numba.
         threads: for numba; by default all CPUs of this process.
     """
 
@@ -64,27 +62,35 @@ class HybridSampler:
         replace: bool = False,
         seed: int = 0,
         device: torch.device | str = "cpu",
-        backend: str = "auto",
+        backend: str | None = None,
         threads: int | None = None,
     ) -> None:
         self.settings = SamplingSettings(as_fanouts(fanouts), p, history, mix, replace, seed)
-        check_name("backend", backend, BACKENDS)
+        if backend is not None:
+            check_name("backend", backend, BACKENDS)
         if threads is not None and threads < 1:
             raise InputError(f"threads {threads} is below 1")
         self.graph = graph
         self.device = _as_device(device)
-        self.backend = backend if backend != "auto" else _best_backend(self.device)
+        self.backend = backend or default_backend(self.device)
         self._backend = _make_backend(self.backend, graph, self.device, threads)
         self._steps: dict[tuple[int, ...], torch.Tensor] = {}
 
     def sample(
-        self, roots: ArrayLike | torch.Tensor, epoch: int = 0, steps: Iterable[int] | None = None
+        self,
+        roots: ArrayLike | torch.Tensor,
+        epoch: int = 0,
+        steps: Iterable[int] | None = None,
+        purpose: str = "sampler",
     ) -> NeighbourTree:
-        """The tree of `roots [B]` at all steps, or at the given ones, in their order."""
+        """The tree of `roots [B]` at all steps, or at the given ones, in their order.
+
+        `purpose` names the stream of draws, so that samples for another purpose meet none of an epoch's.
+        """
         root = _indices("roots", roots, self.graph.num_nodes)
         span = range(self.graph.num_steps) if steps is None else steps
         step = _indices("steps", span if isinstance(span, torch.Tensor) else list(span), self.graph.num_steps)
-        nodes = self._backend.sample(self.settings, self.settings.key(epoch), root, step)
+        nodes = self._backend.sample(self.settings, self.settings.key(epoch, purpose), root, step)
         return NeighbourTree(nodes.to(self.device), self.settings.fanouts, tuple(step.tolist()))
 
     def sample_tensors(self, key: torch.Tensor, roots: torch.Tensor, steps: tuple[int, ...]) -> NeighbourTree:
@@ -112,19 +118,19 @@ class HybridSampler:
         )
 
 
-def _best_backend(device: torch.device) -> str:
-    if device.type == "cpu":
-        return "numba"
-    return "triton" if triton_works(device) else "torch"
+def default_backend(device: torch.device) -> str:
+    """Triton for a GPU where it works, else numba."""
+    return "triton" if device.type == "cuda" and triton_works(device) else "numba"
 
 
 def _make_backend(name: str, graph: DynamicGraph, device: torch.device, threads: int | None) -> Backend:
+    # Each brings a compiler that takes a while to load.
     if name == "numba":
+        from chronospike.sampling.numba_backend import NumbaBackend
+
         return NumbaBackend(graph, threads)
-    if name == "torch":
-        return TorchBackend(graph, device)
     if not has_triton():
-        raise InputError("backend 'triton' needs Triton: pip install triton, or use backend 'torch'")
+        raise InputError("backend 'triton' needs Triton: pip install triton, or use backend 'numba'")
     from chronospike.sampling.triton_backend import TritonBackend
 
     return TritonBackend(graph, device)

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 
 from chronospike.cache_hints import prefetch_item
+from chronospike.compiled import njit
 from chronospike.data.csr import IntArray, TimeSlicedCSR
 from chronospike.data.graph import DynamicGraph
-from chronospike.rng import below_numba, chance_numba, derive_numba
+from chronospike.rng_kernels import below_numba, chance_numba, derive_numba
 from chronospike.sampling.settings import SamplingSettings
 from chronospike.threads import run_chunks
 
@@ -58,7 +58,7 @@ def _read_only(array: IntArray) -> IntArray:
     return flat
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _u(index: Any) -> Any:
     # An unsigned index spares numba its test for a negative one.
     return np.uint64(index)
@@ -67,7 +67,7 @@ def _u(index: Any) -> Any:
 # One long function: numba counts references whenever an array is passed on, which made a call for each node three
 # times as slow. Hop by hop over all steps, not step by step: a node's offsets, asked for when it is drawn, have the
 # time of the other steps' draws to arrive from memory.
-@njit(nogil=True, cache=True)
+@njit
 def _sample_roots(
     history: Any, snapshot: Any, roots: Any, root_keys: Any, steps: Any, fanouts: Any, history_slots: Any,
     threshold: Any, lag: int, replace: bool, key: Any, start: int, stop: int, out: Any,

@@ -53,7 +53,7 @@ class SamplingSettings:
 
     @property
     def threshold(self) -> int:
-        """`p` as `rng.chance` takes it."""
+        """`p` as `rng.chance_numba` takes it."""
         return rng.threshold(float(self.p))
 
     @property
@@ -69,9 +69,9 @@ class SamplingSettings:
         """Positions per root: 1 + S1 + S1·S2 + …"""
         return sum(widths(self.fanouts))
 
-    def key(self, epoch: int) -> int:
+    def key(self, epoch: int, purpose: str = "sampler") -> int:
         """The stream of all draws of one epoch; below it come the root's id, the step and the slot."""
-        return rng.derive(self.seed, epoch)
+        return rng.stream(self.seed, purpose, epoch)
 
 
 def as_fanouts(fanouts: int | Iterable[int]) -> tuple[int, ...]:

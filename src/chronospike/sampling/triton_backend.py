@@ -7,6 +7,9 @@ Import this module only where Triton is installed. With TRITON_INTERPRET=1 it ru
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 import triton
@@ -14,8 +17,9 @@ import triton.language as tl
 from numpy.typing import NDArray
 
 from chronospike import rng
+from chronospike.data.csr import IntArray, TimeSlicedCSR
+from chronospike.data.graph import DynamicGraph
 from chronospike.sampling.settings import SamplingSettings
-from chronospike.sampling.torch_backend import TorchBackend
 from chronospike.triton_common import derive, on
 
 _PARENTS = 128
@@ -34,7 +38,11 @@ def _is_history(word, j, threshold, SPLIT: tl.constexpr):  # type: ignore[no-unt
     return ((word * 0).to(tl.int64) + j < SPLIT).to(tl.int64)
 
 
-@triton.jit
+# Sizes of a graph and of a batch: a kernel compiled for one is there for all.
+_SIZES = ["threshold", "columns", "tree_columns", "roots", "first", "following", "base", "total"]
+
+
+@triton.jit(do_not_specialize=_SIZES)
 def _hop_kernel(  # type: ignore[no-untyped-def]
     nodes, key, keys, steps, history_start, history_offsets, history_neighbours, snapshot_start, snapshot_offsets,
     snapshot_neighbours, threshold, columns, tree_columns, roots, first, following, base, total,
@@ -92,8 +100,26 @@ def _hop_kernel(  # type: ignore[no-untyped-def]
         tl.store(tree + following + parent * FANOUT + j, drawn.to(tl.int32), mask=inside)
 
 
-class TritonBackend(TorchBackend):
-    """Samples with one launch per hop; the graph is held as in the torch backend."""
+@dataclass(frozen=True)
+class _View:
+    """A time-sliced CSR as tensors on the device, in the dtypes it is stored in."""
+
+    indptr: torch.Tensor
+    step_offsets: torch.Tensor
+    neighbours: torch.Tensor
+
+    @classmethod
+    def of(cls, view: TimeSlicedCSR, device: torch.device) -> _View:
+        return cls(*(_tensor(array, device) for array in (view.indptr, view.step_offsets, view.neighbours)))
+
+
+class TritonBackend:
+    """Samples with one launch per hop from a graph that the device holds."""
+
+    def __init__(self, graph: DynamicGraph, device: torch.device) -> None:
+        self.history, self.snapshot = _View.of(graph.history, device), _View.of(graph.snapshot, device)
+        self.keys = _tensor(graph.node_keys, device)
+        self.device = device
 
     def sample(
         self, settings: SamplingSettings, key: int, roots: NDArray[np.int64], steps: NDArray[np.int64]
@@ -129,3 +155,11 @@ class TritonBackend(TorchBackend):
                 first, width = following, width * fanout
                 base += width
         return nodes
+
+
+def _tensor(array: IntArray, device: torch.device) -> torch.Tensor:
+    """The array on the device; on the CPU it shares the memory, mapped read-only or not."""
+    with warnings.catch_warnings():
+        # Nothing here writes to the graph.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(np.ascontiguousarray(array)).to(device)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +32,9 @@ def save_checkpoint(trainer: Trainer, path: Path) -> None:
     groups = [("model", trainer.model.state_dict()), ("best", trainer.best)]
     if trainer.ema_model is not trainer.model:
         groups.append(("mean", trainer.ema_model.state_dict()))
+    groups.append(("optimiser", trainer.optimiser.state_dict()))
     for prefix, weights in groups:
         tensors |= {f"{prefix}.{name}": value.detach().cpu().contiguous() for name, value in weights.items()}
-    for number, moments in trainer.optimiser.state_dict()["state"].items():
-        tensors |= {f"optimiser.{number}.{name}": value.detach().cpu() for name, value in moments.items()}
     # safetensors refuses two names for one tensor, which the first epoch's best weights could be.
     tensors = {name: value.clone() for name, value in tensors.items()}
     state = json.dumps(asdict(trainer.state))
@@ -57,8 +56,8 @@ def load_checkpoint(trainer: Trainer, path: Path) -> None:
         trainer.model.load_state_dict(groups["model"])
         if trainer.ema_model is not trainer.model:
             trainer.ema_model.load_state_dict(groups["mean"])
-        trainer.best = {name: value.to(trainer.problem.device) for name, value in groups["best"].items()}
-        trainer.optimiser.load_state_dict(_optimiser_state(trainer, groups["optimiser"]))
+        trainer.best = {name: value.to(trainer.network.task.device) for name, value in groups["best"].items()}
+        trainer.optimiser.load_state_dict(groups["optimiser"])
         trainer.state = _state(json.loads(metadata["state"]))
     except (RuntimeError, KeyError, TypeError, ValueError) as error:
         raise StorageError(f"{path} does not fit this run: {' '.join(str(error).split())[:200]}") from error
@@ -111,20 +110,12 @@ def _digest(tensors: dict[str, Tensor], state: str) -> str:
     return digest.hexdigest()
 
 
-def _optimiser_state(trainer: Trainer, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    state: dict[int, dict[str, Tensor]] = {}
-    for name, value in tensors.items():
-        number, _, moment = name.partition(".")
-        state.setdefault(int(number), {})[moment] = value
-    return {"state": state, "param_groups": trainer.optimiser.state_dict()["param_groups"]}
-
-
 def _state(values: dict[str, Any]) -> State:
-    history = [EpochReport(**report) for report in values.pop("history")]
+    history = [_report(dict(report)) for report in values.pop("history")]
     return State(**values, history=history)
 
 
-def seconds_per_epoch(state: State) -> float:
-    """Median training time of the epochs after the first, which pays for warming up."""
-    times = [report.seconds for report in state.history]
-    return float(torch.tensor(times[1:] or times).median()) if times else 0.0
+def _report(values: dict[str, Any]) -> EpochReport:
+    known = {field.name: values.pop(field.name) for field in fields(EpochReport) if field.name in values}
+    # Earlier versions wrote the parts of the loss beside it.
+    return EpochReport(**{"terms": values, **known})

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import resource
 import sys
+from pathlib import Path
 
 import torch
 
@@ -50,3 +52,15 @@ def free_bytes(device: torch.device) -> int:
     """Memory of a GPU that nobody uses; what torch has set aside for itself and holds nothing counts as free."""
     free, _ = torch.cuda.mem_get_info(device)
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes allocated on the GPU at most, or resident in this process."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    status = Path("/proc/self/status")
+    for line in status.read_text(encoding="ascii").splitlines() if status.is_file() else ():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    # Where the system does not say: this counts what the process was before it became this program, too.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

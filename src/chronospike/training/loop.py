@@ -1,4 +1,4 @@
-"""The training loop (Algorithm 2): AdamW, clipping, early stopping on validation Macro-F1, the best weights kept.
+"""The training loop (Algorithm 2): AdamW, clipping, early stopping on the validation score, the best weights kept.
 
 The order of batches, the sampled trees and the dropout masks of a batch are functions of (seed, epoch, batch), so a
 run that continues from a checkpoint does exactly what it would have done without the break.
@@ -14,19 +14,18 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from chronospike.config import Settings
 from chronospike.errors import ChronoSpikeError
-from chronospike.nn.lif import AdaptiveLIF
-from chronospike.nn.model import ChronoSpike
-from chronospike.rng import derive
+from chronospike.rng import stream
 from chronospike.sampling.batches import batches, num_batches
-from chronospike.training.inference import infer
 from chronospike.training.metrics import Scores, score_predictions
+from chronospike.training.network import Network
+from chronospike.training.optimiser import AdamW
 from chronospike.training.prefetch import prepare_ahead
-from chronospike.training.problem import Problem, batch_size
-from chronospike.training.step import CapturedStep, PlainStep, Prepared, Roots, StepContext
+from chronospike.training.settings import TrainingSettings
+from chronospike.training.step import PlainStep, Step, StepContext
+from chronospike.training.task import Nodes
 
 # Seconds between two readings of the running loss.
 _REFRESH = 0.1
@@ -42,13 +41,18 @@ class EpochReport:
 
     epoch: int
     loss: float
-    classification_loss: float
-    contrastive_loss: float
     validation_macro_f1: float
     validation_micro_f1: float
     learning_rate: float
     seconds: float
     best: bool
+    terms: dict[str, float] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON, with the parts of the loss beside their total."""
+        values = asdict(self)
+        terms = values.pop("terms")
+        return {**values, **terms}
 
 
 @dataclass
@@ -62,10 +66,10 @@ class State:
     updates: int = 0
     history: list[EpochReport] = field(default_factory=list)
 
-    def finished(self, settings: Settings) -> bool:
+    def finished(self, settings: TrainingSettings) -> bool:
         return self.epoch >= settings.epochs or self.waited >= settings.patience
 
-    def extend(self, before: Settings, after: Settings) -> None:
+    def extend(self, before: TrainingSettings, after: TrainingSettings) -> None:
         """Prepare for more epochs than there were to be: a run that had stopped early waits once more from here."""
         if after.epochs > before.epochs and self.waited >= after.patience:
             self.waited = 0
@@ -80,32 +84,25 @@ class Watcher:
 
 
 class Trainer:
-    """Trains one model on one problem. A checkpoint holds `state`, the weights, their running mean and the moments.
+    """Trains one network. A checkpoint holds `state`, the weights, their running mean and the moments.
 
     Args:
         stop_after: train for exactly so many epochs, choose none of them and keep the last weights.
     """
 
-    def __init__(self, model: ChronoSpike, problem: Problem, stop_after: int | None = None) -> None:
-        s = problem.settings
-        self.stop_after = stop_after
-        self.model = model.to(problem.device)
-        self.problem = problem
-        self.settings = s
+    def __init__(self, network: Network, settings: TrainingSettings, stop_after: int | None = None) -> None:
+        self.network, self.settings, self.stop_after = network, settings, stop_after
+        self.model = network.module
         self.state = State()
-        self.optimiser = _optimiser(self.model, s, problem.device)
+        self.optimiser = AdamW(self.model.named_parameters(), settings.learning_rate, settings.weight_decay)
         # What is validated and kept: the model itself, or the running mean of its weights.
-        self.ema_model = copy.deepcopy(self.model) if s.weight_average > 0 else self.model
-        self.best = {name: value.detach().clone() for name, value in model.state_dict().items()}
-        self.class_weights = _class_weights(problem) if s.class_weights == "balanced" else None
-        self.batch_size = batch_size(s, len(problem.split.train))
-        self.batches = num_batches(len(problem.split.train), self.batch_size)
-        part = StepContext(self.model, problem, self.optimiser, self.class_weights)
-        self.step: PlainStep | CapturedStep = (
-            CapturedStep(part, self.batch_size, self._failure)
-            if CapturedStep.fits(problem)
-            else PlainStep(part, self.batches, self._failure)
-        )
+        self.ema_model = copy.deepcopy(self.model) if settings.weight_average > 0 else self.model
+        self.best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        train = len(network.task.split.train)
+        self.batch_nodes = network.batch_nodes(settings.batch_nodes(train), train)
+        self.batches = num_batches(train, self.batch_nodes)
+        self.context = StepContext(network, self.optimiser, settings, self.batches, self.batch_nodes, self._failure)
+        self.step: Step = network.new_step(self.context) or PlainStep(self.context)
 
     @property
     def finished(self) -> bool:
@@ -123,69 +120,70 @@ class Trainer:
                 watcher.on_epoch(report)
             yield report
 
-    def run(self, watcher: Watcher | None = None) -> ChronoSpike:
+    def run(self, watcher: Watcher | None = None) -> nn.Module:
         """Train to the end and return the model with the weights of the best epoch."""
         for _ in self.epochs(watcher):
             pass
         return self.best_model()
 
-    def best_model(self) -> ChronoSpike:
+    def best_model(self) -> nn.Module:
         """The model, holding the weights of its best epoch."""
         self.model.load_state_dict(self.best)
         return self.model
 
     def _epoch(self, watcher: Watcher) -> EpochReport:
-        s, epoch = self.settings, self.state.epoch
+        s, epoch, split = self.settings, self.state.epoch, self.network.task.split
         begin = time.perf_counter()
         self.model.train()
-        totals = torch.zeros(3, device=self.problem.device)
-        nodes = 0
+        totals = torch.zeros(1 + len(self.network.loss_terms), device=self.network.task.device)
+        seen = 0
         shown, mean = 0.0, math.nan
-        order = batches(self.problem.split.train, self.batch_size, s.seed, epoch)
-        for number, (roots, prepared) in enumerate(self._prepared(order, epoch)):
-            totals += self.batch(roots, epoch, number, prepared) * len(roots)
-            nodes += len(roots)
+        order = batches(split.train, self.batch_nodes, s.seed, epoch)
+        for number, (nodes, prepared) in enumerate(self._prepared(order, epoch)):
+            # Losses are means over the batch's nodes: weighted by their number they add up over batches of any size.
+            totals += self.batch(nodes, epoch, number, prepared) * len(nodes)
+            seen += len(nodes)
             if watcher.on_batch is not None:
                 # Reading the loss waits for the GPU, so it is read no more often than anyone can see.
                 if time.perf_counter() - shown > _REFRESH:
-                    mean, shown = float(totals[0]) / nodes, time.perf_counter()
+                    mean, shown = float(totals[0]) / seen, time.perf_counter()
                 watcher.on_batch(epoch, number + 1, self.batches, mean)
         self.step.finish()
         seconds = time.perf_counter() - begin
         macro, micro = self._validation_scores()
-        better = epoch + 1 == self.stop_after if self.stop_after is not None else macro > self.state.best_score
+        score = macro if s.selection == "macro_f1" else micro
+        better = epoch + 1 == self.stop_after if self.stop_after is not None else score > self.state.best_score
         if better:
-            self.state.best_epoch, self.state.best_score, self.state.waited = epoch, macro, 0
+            self.state.best_epoch, self.state.best_score, self.state.waited = epoch, score, 0
             self.best = {name: value.detach().clone() for name, value in self.ema_model.state_dict().items()}
         else:
             self.state.waited += 1
-        loss, classification, contrastive = (totals / max(1, nodes)).tolist()
+        loss, *terms = (totals / max(1, seen)).tolist()
         report = EpochReport(
             epoch=epoch,
             loss=loss,
-            classification_loss=classification,
-            contrastive_loss=contrastive,
             validation_macro_f1=macro,
             validation_micro_f1=micro,
-            learning_rate=float(self.optimiser.param_groups[0]["lr"]),
+            learning_rate=self.optimiser.learning_rate,
             seconds=seconds,
             best=better,
+            terms=dict(zip(self.network.loss_terms, terms, strict=True)),
         )
         self.state.history.append(report)
         self.state.epoch = epoch + 1
         return report
 
-    def _prepared(self, order: Iterator[Roots], epoch: int) -> Iterator[tuple[Roots, Prepared | None]]:
-        """Each batch, sampled while the one before it trains where that is worth a thread."""
+    def _prepared(self, order: Iterator[Nodes], epoch: int) -> Iterator[tuple[Nodes, Any]]:
+        """Each batch, prepared while the one before it trains where that is worth a thread."""
         if not self.step.prepares:
-            return ((roots, None) for roots in order)
-        return prepare_ahead(order, lambda roots: self.step.prepare(roots, epoch))
+            return ((nodes, None) for nodes in order)
+        return prepare_ahead(order, lambda nodes: self.step.prepare(nodes, epoch))
 
-    def batch(self, roots: Roots, epoch: int, number: int, prepared: Prepared | None = None) -> Tensor:
-        """Learn from batch `number` of an epoch; its losses `[3]`: total, classification, contrastive."""
+    def batch(self, nodes: Nodes, epoch: int, number: int, prepared: Any = None) -> Tensor:
+        """Learn from batch `number` of an epoch; its losses, the total first."""
         self._set_learning_rate(epoch + number / self.batches)
-        torch.manual_seed(derive(derive(derive(self.settings.seed, 0xD06), epoch), number) % 2**63)
-        losses, has_changed = self.step.run(roots, epoch, number, prepared)
+        torch.manual_seed(stream(self.settings.seed, "dropout", epoch, number))
+        losses, has_changed = self.step.run(nodes, epoch, number, prepared)
         if has_changed:
             self._update_average()
         return losses
@@ -207,54 +205,26 @@ class Trainer:
 
     def validate(self) -> Scores:
         """Scores on the validation nodes with the current weights, or with their running mean."""
-        split = self.problem.split
+        task = self.network.task
         # Where there were too few nodes to hold any out, the training nodes choose the epoch themselves.
-        nodes = split.validation if len(split.validation) else split.train
-        probabilities, _ = infer(self.ema_model, self.problem, nodes)
-        truth = self.problem.targets(nodes).cpu()
-        return score_predictions(truth, probabilities.argmax(dim=-1), self.problem.graph.num_classes)
+        nodes = task.split.validation if len(task.split.validation) else task.split.train
+        probabilities, _ = self.network.infer(self.ema_model, nodes)
+        truth = torch.from_numpy(task.labels(nodes))
+        return score_predictions(truth, probabilities.argmax(dim=-1), task.graph.num_classes)
 
     def _set_learning_rate(self, progress: float) -> None:
         s = self.settings
         factor = 0.5 * (1 + math.cos(math.pi * progress / s.epochs)) if s.schedule == "cosine" else 1.0
-        for group in self.optimiser.param_groups:
-            # A captured step reads the rate from a tensor, which must stay the same one.
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(s.learning_rate * factor)
-            else:
-                group["lr"] = s.learning_rate * factor
+        self.optimiser.learning_rate = s.learning_rate * factor
 
     def _failure(self, what: str, batch: int) -> TrainingFailure:
         return TrainingFailure(
-            f"the {what} is not finite at epoch {self.state.epoch}, batch {batch}; {neuron_state(self.model)}. "
-            "The last good checkpoint is kept. Lower learning_rate, or use neuron_form=softplus and clip=1.0"
+            f"the {what} is not finite at epoch {self.state.epoch}, batch {batch}; "
+            f"the last good checkpoint is kept. {self.network.diagnosis()}"
         )
 
 
-def neuron_state(model: ChronoSpike) -> str:
-    """The ranges of τ, V_th and α of every layer, in one line."""
-    parts = []
-    for number, layer in enumerate(model.neurons):
-        if isinstance(layer, AdaptiveLIF):
-            values = {"tau": layer.tau, "V_th": layer.threshold, "alpha": layer.alpha}
-            ranges = ", ".join(f"{name} {v.min().item():.3g}..{v.max().item():.3g}" for name, v in values.items())
-            parts.append(f"layer {number + 1}: {ranges}")
-    return "; ".join(parts) or "no spiking neurons"
-
-
-def _optimiser(model: ChronoSpike, s: Settings, device: torch.device) -> torch.optim.AdamW:
-    on_gpu = device.type == "cuda"
-    rate: Any = torch.tensor(s.learning_rate, device=device) if on_gpu else s.learning_rate
-    return torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=s.weight_decay, fused=True, capturable=on_gpu)
-
-
-def _class_weights(problem: Problem) -> Tensor:
-    """Inverse class frequencies in the training set, with mean one over the nodes."""
-    classes = problem.graph.num_classes
-    counts = torch.bincount(problem.targets(problem.split.train), minlength=classes)
-    return counts.sum() / (classes * counts.clamp(min=1))
-
-
-def report_as_dict(report: EpochReport) -> dict[str, Any]:
-    """A report ready for JSON."""
-    return asdict(report)
+def seconds_per_epoch(history: list[EpochReport]) -> float:
+    """Median training time of the epochs after the first, which pays for warming up."""
+    times = [report.seconds for report in history]
+    return float(torch.tensor(times[1:] or times).median()) if times else 0.0

@@ -1,13 +1,13 @@
 """A run is a folder: what was asked, how it went, and what came out.
 
-config.yaml          every setting
+config.yaml          the method and every setting
 run.json             the graph with fingerprints of its data and of its edges, the feature set, the preset, the command,
                      the classes and how the split was made
 labels.parquet       the labels and the split it was trained with, by node id
 attributes.json      how the nodes' own attributes become inputs, by column name
 metrics.jsonl        a line per epoch
 checkpoint/          what an interrupted run resumes from
-model.safetensors    the weights of the best epoch
+model.safetensors    the weights of the best epoch, of a method that has any
 metrics.json         scores, beside those of simple methods
 predictions.csv      node, class, probability of each class
 """
@@ -17,11 +17,11 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chronospike.config import Settings, make_settings, read_settings, write_settings
+from chronospike.config import Kind, Settings, make_settings, read_settings, write_settings
 from chronospike.errors import InputError, StorageError
 from chronospike.files import atomic_file, check_target, read_json, space_errors, write_json
 from chronospike.training.seeds import refuse_several
@@ -59,13 +59,21 @@ class RunFolder:
     def weights(self) -> Path:
         return self.path / WEIGHTS
 
-    def settings(self) -> Settings:
-        """What the run was asked to do."""
+    @property
+    def method(self) -> str:
+        """The name of the method."""
+        return str(self._config().get("method", "chronospike"))
+
+    def settings(self, kind: type[Kind]) -> Kind:
+        """What the run was asked to do, as settings of its method."""
+        return make_settings(kind, {name: value for name, value in self._config().items() if name != "method"})
+
+    def _config(self) -> dict[str, Any]:
         if not (self.path / CONFIG).is_file():
             refuse_several(self.path)
             what = "is not a run (it has no config.yaml)" if self.path.is_dir() else "does not exist"
             raise StorageError(f"{self.path} {what}. Make one with: chronospike train GRAPH -o {self.path}")
-        return make_settings(read_settings(self.path / CONFIG))
+        return read_settings(self.path / CONFIG)
 
     def facts(self, *needed: str) -> dict[str, Any]:
         """The graph, feature set, preset and command, all of them text; those `needed` are there."""
@@ -110,6 +118,7 @@ class RunFolder:
 
     def begin(
         self,
+        method: str,
         settings: Settings,
         facts: dict[str, Any],
         graph: DynamicGraph,
@@ -125,7 +134,7 @@ class RunFolder:
 
         check_target(self.path, overwrite=overwrite, marker=marker, in_place=True)
         self._remove_results()
-        self._write_settings(settings)
+        self._write_settings(method, settings)
         KnownLabels.of(graph, split).save(self.path / LABELS)
         write_json(self.path / RUN, {**facts, "classes": list(graph.class_names), "split": split.facts})
 
@@ -135,7 +144,7 @@ class RunFolder:
         again = ["chronospike", "train", "--resume", "-o", str(self.path)]
         again += [part for assignment in changed for part in ("--set", assignment)]
         facts = self.facts()
-        self._write_settings(settings)
+        self._write_settings(self.method, settings)
         write_json(self.path / RUN, {**facts, "command": f"{facts.get('command', '')} && {shlex.join(again)}"})
 
     def remove(self) -> None:
@@ -164,12 +173,12 @@ class RunFolder:
 
     def _changes(self, wanted: Settings) -> dict[str, tuple[Any, Any]]:
         """What differs from the run's settings: name, value there, value wanted."""
-        found, asked = self.settings().model_dump(), wanted.model_dump()
+        found, asked = self.settings(type(wanted)).model_dump(), wanted.model_dump()
         return {name: (found[name], asked[name]) for name in found if found[name] != asked[name]}
 
-    def _write_settings(self, settings: Settings) -> None:
+    def _write_settings(self, method: str, settings: Settings) -> None:
         with atomic_file(self.path / CONFIG) as partial:
-            partial.write_text(write_settings(settings), encoding="utf-8")
+            partial.write_text(f"method: {method}\n{write_settings(settings)}", encoding="utf-8")
 
     def _remove_results(self) -> None:
         for name in (EPOCHS, METRICS, PREDICTIONS, WEIGHTS, LABELS, ATTRIBUTES, "report.html"):
@@ -180,9 +189,9 @@ class RunFolder:
     def write_epochs(self, reports: Iterable[EpochReport]) -> None:
         """Write `metrics.jsonl` from the start, all or nothing."""
         with atomic_file(self.path / EPOCHS) as partial:
-            partial.write_text("".join(json.dumps(asdict(report)) + "\n" for report in reports), encoding="utf-8")
+            partial.write_text("".join(json.dumps(report.as_dict()) + "\n" for report in reports), encoding="utf-8")
 
     def append_epoch(self, report: EpochReport) -> None:
         path = self.path / EPOCHS
         with space_errors(path), path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(report)) + "\n")
+            file.write(json.dumps(report.as_dict()) + "\n")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Self
 
 from chronospike.errors import MissingPackageError
 from chronospike.training.loop import EpochReport
@@ -17,7 +17,7 @@ def require_tensorboard() -> None:
 
 
 class TensorBoard:
-    """Writes a report per epoch into `folder`; read it with `tensorboard --logdir`."""
+    """Writes a report per epoch into `folder` until it is left; read it with `tensorboard --logdir`."""
 
     def __init__(self, folder: Path) -> None:
         require_tensorboard()
@@ -26,11 +26,14 @@ class TensorBoard:
         self._writer = SummaryWriter(str(folder))
 
     def on_epoch(self, report: EpochReport) -> None:
-        values = asdict(report)
+        values = report.as_dict()
         epoch = values.pop("epoch")
         for name, value in values.items():
             self._writer.add_scalar(name, float(value), epoch)
         self._writer.flush()
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._writer.close()

@@ -9,43 +9,34 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
 
 from chronospike.errors import StorageError
 from chronospike.files import atomic_file
-from chronospike.nn.model import Architecture, ChronoSpike
 
 FORMAT = "chronospike-model"
 VERSION = "1"
 _ENTRY = "chronospike"
-_OWN = ("format", "version", "architecture", "class_names", "sha256")
 
 
-def save_weights(
-    model: ChronoSpike, path: Path, extra: Mapping[str, str] | None = None, class_names: Sequence[Any] = ()
-) -> None:
+def save_weights(module: nn.Module, path: Path, description: Mapping[str, Any], class_names: Sequence[Any]) -> None:
     """Write the network to `path`, all or nothing.
 
     Args:
-        extra: further metadata; the names in `format`, `version`, `architecture`, `class_names`, `sha256` are taken.
+        description: what the weights belong to, ready for JSON.
         class_names: the classes in the order of the outputs: text, numbers or truth values.
     """
-    taken = sorted(set(extra or {}).intersection(_OWN))
-    if taken:
-        raise ValueError(f"extra metadata cannot be named {taken[0]!r}")
-    tensors = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    tensors = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
     metadata = {
-        **(extra or {}),
         "format": FORMAT,
         "version": VERSION,
-        "architecture": json.dumps(asdict(model.architecture)),
+        "architecture": json.dumps(dict(description)),
         "class_names": json.dumps(list(class_names), ensure_ascii=False),
     }
     metadata["sha256"] = _digest(tensors, metadata)
@@ -80,26 +71,9 @@ def load_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     return tensors, metadata
 
 
-def read_model(path: Path) -> ChronoSpike:
-    """The network of a weights file, on the CPU."""
-    return rebuild(*load_weights(path), path)
-
-
-def rebuild(tensors: Mapping[str, Tensor], metadata: Mapping[str, str], path: Path) -> ChronoSpike:
-    """The network that `load_weights` read from `path`; what does not fit its description is named."""
-    try:
-        fields = json.loads(metadata["architecture"])
-        architecture = Architecture(**{**fields, "hidden": tuple(fields["hidden"])})
-        # Without storage first: a description may ask for any amount of memory, the tensors have a known size.
-        with torch.device("meta"):
-            expected = ChronoSpike(architecture).state_dict()
-    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError, ZeroDivisionError) as error:
-        raise StorageError(f"{path} describes a network that cannot be built ({_one_line(error)})") from error
-    _check_fit(tensors, expected, path)
-    with torch.random.fork_rng(devices=[]):
-        model = ChronoSpike(architecture)
-    model.load_state_dict(dict(tensors))
-    return model
+def description(metadata: Mapping[str, str]) -> dict[str, Any]:
+    """What `save_weights` was told the weights belong to."""
+    return dict(json.loads(metadata["architecture"]))
 
 
 def class_names(metadata: Mapping[str, str]) -> list[Any]:
@@ -107,7 +81,8 @@ def class_names(metadata: Mapping[str, str]) -> list[Any]:
     return list(json.loads(metadata["class_names"]))
 
 
-def _check_fit(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], path: Path) -> None:
+def check_fit(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], path: Path) -> None:
+    """Raise where the tensors of `path` are not those, by name and shape, that a network expects."""
     for name in sorted({*tensors, *expected}):
         if name not in tensors:
             raise StorageError(f"{path} lacks the tensor '{name}' that its network needs")

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from chronospike.nn.aggregate import AttentiveAggregator, aggregate_tree
 from chronospike.nn.cpu import attention, schedule
-from chronospike.nn.cpu.attention import attend, fits, worthwhile
+from chronospike.nn.cpu.attention import attend, worthwhile
 from chronospike.nn.cpu.attention_common import Tree
 from chronospike.nn.cpu.distinct import distinct_nodes
+from chronospike.nn.dispatch import PLAIN
 from chronospike.nn.tree_features import TreeFeatures
 
 # steps, roots, fan-outs, width, channels, heads, nodes of the table
@@ -56,7 +57,7 @@ def _wanted(aggregator: AttentiveAggregator, x: TreeFeatures) -> list[Tensor]:
 
 
 def _check(aggregator: AttentiveAggregator, x: TreeFeatures, grad: Tensor) -> None:
-    expected = aggregate_tree(aggregator, x, "plain")
+    expected = aggregate_tree(aggregator, x, PLAIN)
     found = attend(x, aggregator.attention_weights())
     torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-4)
     wanted = _wanted(aggregator, x)
@@ -158,12 +159,3 @@ def test_the_callers_own_threads_are_left_as_they_were() -> None:
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
-
-
-def test_only_single_precision_fits() -> None:
-    aggregator, x, _ = _case(CASES[3], 0, by_reference=True)
-    weights = aggregator.attention_weights()
-    assert fits(x, weights)
-    assert not fits(TreeFeatures(x.values.double(), x.sizes, x.nodes, x.blocks), weights)
-    assert not fits(TreeFeatures(x.values.half(), x.sizes, x.nodes, x.blocks), weights)
-    assert not fits(TreeFeatures(x.values.requires_grad_(), x.sizes, x.nodes, x.blocks), weights)

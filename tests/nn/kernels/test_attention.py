@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from chronospike.nn.aggregate import AttentiveAggregator, aggregate_tree
+from chronospike.nn.dispatch import PLAIN
 from chronospike.nn.tree_features import TreeFeatures
 
 pytest.importorskip("triton")
@@ -48,7 +49,7 @@ def _compare(
     aggregator: AttentiveAggregator, x: TreeFeatures, half: bool = False, atol: float = 2e-5, rtol: float = 1e-4
 ) -> None:
     wanted = [*aggregator.parameters(), *([x.values] if x.values.requires_grad else [])]
-    plain = aggregate_tree(aggregator, x, "plain")
+    plain = aggregate_tree(aggregator, x, PLAIN)
     weights = torch.randn_like(plain)
     ours = attend(x, aggregator.attention_weights(), half)
     assert ours.shape == plain.shape
@@ -101,7 +102,7 @@ def test_half_precision_is_near_and_its_small_gradients_survive() -> None:
     _compare(aggregator, x, half=True, atol=1e-2, rtol=1e-2)
     (1e-9 * attend(x, aggregator.attention_weights(), True).sum()).backward()
     gradient = aggregator.self_projection.weight.grad
-    (1e-9 * aggregate_tree(_zeroed(aggregator), x, "plain").sum()).backward()
+    (1e-9 * aggregate_tree(_zeroed(aggregator), x, PLAIN).sum()).backward()
     twin = aggregator.self_projection.weight.grad
     assert gradient is not None
     assert twin is not None
@@ -118,7 +119,7 @@ def test_half_precision_takes_gradients_of_any_size_side_by_side() -> None:
     # Blocks of targets from 1e-9 to 1e6.
     weights = 10.0 ** torch.linspace(-9, 6, sum(sizes[:-1]), device=DEVICE).view(1, -1, 1)
     ours = torch.autograd.grad((attend(x, aggregator.attention_weights(), True) * weights).sum(), wanted)
-    plain = torch.autograd.grad((aggregate_tree(aggregator, x, "plain") * weights).sum(), wanted)
+    plain = torch.autograd.grad((aggregate_tree(aggregator, x, PLAIN) * weights).sum(), wanted)
     for one, other in zip(ours, plain, strict=True):
         assert (one - other).norm() < 1e-2 * other.norm()
     # The roots come first, and with the smallest: what they get is theirs, not a rounding of what the others get.
@@ -152,26 +153,23 @@ def test_projections_beyond_half_precision_stay_finite() -> None:
     assert all(value.isfinite().all() for value in (out, *gradients))
 
 
-@pytest.mark.parametrize("is_dense", [False, True])
-def test_a_device_without_the_room_is_found_out_once(monkeypatch: pytest.MonkeyPatch, is_dense: bool) -> None:
-    sizes = _sizes(2, (2, 1))
-    nodes = torch.zeros(3, sum(sizes), dtype=torch.int32, device=DEVICE)
-    x = TreeFeatures(
-        torch.zeros(3, 4, 5, device=DEVICE), sizes, nodes, torch.zeros(3, dtype=torch.int64, device=DEVICE)
-    )
-    if is_dense:
-        x = TreeFeatures(torch.zeros(3, sum(sizes), 5, device=DEVICE), sizes)
-    weights = _aggregator(5, 6, 2).attention_weights()
-    attention._try.cache_clear()
-    assert attention.fits(x, weights, False)
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_device_without_the_room_is_found_out_once(
+    monkeypatch: pytest.MonkeyPatch, dense: bool, training: bool
+) -> None:
+    kind = (torch.device(DEVICE), torch.float32, dense, 5, 6, 2, (2, 1), False, training)
+    attention.refusal.cache_clear()
+    assert attention.refusal(*kind) is None
     calls: list[int] = []
 
     def full(*_: Any) -> None:
         calls.append(1)
         raise OutOfResources(300_000, 100_000, "shared memory")
 
-    attention._try.cache_clear()
+    attention.refusal.cache_clear()
     monkeypatch.setattr(attention, "attend", full)
-    assert not attention.fits(x, weights, False)
-    assert not attention.fits(x, weights, False)
+    for _ in range(2):
+        assert "does not fit" in str(attention.refusal(*kind))
     assert len(calls) == 1
+    attention.refusal.cache_clear()

@@ -23,7 +23,7 @@ PATENT_CLASS = 4
 
 @dataclass(frozen=True)
 class BenchmarkFiles:
-    """Events and labels of one benchmark graph, with the counts of reading the labels."""
+    """Events and labels of one published graph, with the counts of reading the labels."""
 
     events: Events
     labels: NodeLabels

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -169,7 +170,7 @@ def add_nodes(events: Events, ids: Any) -> Events:
     if len(merged) == len(events.ids):
         return events
     moved = merged.lookup(events.ids.values).astype(smallest_int(max(len(merged) - 1, 2**15)))
-    return Events(moved[events.source], moved[events.target], events.time, merged, events.origin, events.dropped)
+    return replace(events, source=moved[events.source], target=moved[events.target], ids=merged)
 
 
 def unused_columns(sheet: Sheet, used: Iterable[int]) -> tuple[str, ...]:

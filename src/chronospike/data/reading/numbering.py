@@ -10,10 +10,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from chronospike.data.csr import IntArray, smallest_int
-from chronospike.data.ids import NodeIds, as_id_array, whole_or_null
+from chronospike.data.ids import PLAIN_INTEGER, NodeIds, as_id_array, whole_or_null
 from chronospike.data.reading.tables import is_text
-
-PLAIN_INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"
 
 
 def number_values(*columns: pa.ChunkedArray) -> tuple[NodeIds, list[IntArray]]:

@@ -14,31 +14,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from chronospike.nn.aggregate import AttentionWeights
 from chronospike.nn.cpu import pooled, projected
 from chronospike.nn.cpu.attention_common import Sums, Tree
 from chronospike.nn.cpu.distinct import Distinct, distinct_nodes
-from chronospike.nn.dispatch import AttentionWeights
 from chronospike.nn.tree_features import TreeFeatures
-
-
-def fits(x: TreeFeatures, weights: AttentionWeights) -> bool:
-    """Whether `attend` takes these: single precision on the CPU, and no gradient asked of a table."""
-    single = all(
-        value.dtype == torch.float32 and value.device.type == "cpu" for value in (x.values, *_tensors(weights))
-    )
-    return single and not (x.nodes is not None and x.values.requires_grad)
 
 
 def attend(x: TreeFeatures, weights: AttentionWeights) -> Tensor:
     """`[T, n, C]`: the neurons' inputs at the n positions that have neighbours, every step at once."""
-    tensors = _tensors(weights)
+    slope, *tensors = weights
     is_training = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    result: Tensor = _Attention.apply(x.values, *tensors, x, weights.slope, is_training)  # type: ignore[no-untyped-call]
+    result: Tensor = _Attention.apply(x.values, *tensors, x, slope, is_training)  # type: ignore[no-untyped-call]
     return result
-
-
-def _tensors(w: AttentionWeights) -> tuple[Tensor, ...]:
-    return w.self_weight, w.self_bias, w.neighbour_weight, w.neighbour_bias, w.attend_self, w.attend_neighbour
 
 
 class _Attention(torch.autograd.Function):
@@ -63,19 +51,18 @@ class _Attention(torch.autograd.Function):
         values, attention, near, *tensors = ctx.saved_tensors
         tree, weights = Tree.of(replace(ctx.x, values=values)), _detached(tensors, ctx.slope)
         sums = Sums.zeros(tree.steps, weights, tree.width)
-        grad, by_values = grads[0].contiguous(), None
+        grad, grad_values = grads[0].contiguous(), None
         if ctx.needs_input_grad[0]:
-            by_values = torch.empty_like(values, memory_format=torch.contiguous_format)
+            grad_values = torch.empty_like(values, memory_format=torch.contiguous_format)
         if ctx.distinct is not None:
             projected.backward(tree, ctx.distinct, weights, near, attention, grad, sums)
         else:
-            pooled.backward(tree, weights, attention, grad, sums, by_values)
-        return by_values, *sums.gradients(weights), None, None, None
+            pooled.backward(tree, weights, attention, grad, sums, grad_values)
+        return grad_values, *sums.gradients(weights), None, None, None
 
 
 def _detached(tensors: Sequence[Any], slope: float) -> AttentionWeights:
-    own, own_bias, near, near_bias, attend_own, attend_near = (tensor.detach().contiguous() for tensor in tensors)
-    return AttentionWeights(own, own_bias, near, near_bias, attend_own, attend_near, slope)
+    return AttentionWeights(slope, *(tensor.detach().contiguous() for tensor in tensors))
 
 
 def worthwhile(x: TreeFeatures, tree: Tree, is_training: bool) -> Distinct | None:

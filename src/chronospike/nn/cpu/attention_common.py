@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
-from chronospike.nn.dispatch import AttentionWeights
+from chronospike.compiled import njit
+from chronospike.nn.aggregate import AttentionWeights
 from chronospike.nn.tree_features import TreeFeatures
 
 # Sums may be taken in another order, so that they vectorise; what is not finite stays so.
@@ -23,13 +23,13 @@ BLOCK = 256
 
 @dataclass(frozen=True)
 class Tree:
-    """The rows of a `TreeFeatures`: position i of step t is `table[bases[t] + nodes[t, i]]`.
+    """A `TreeFeatures` as the compiled loops read it: position i of step t is `table[bases[t] + nodes[t, i]]`.
 
     Attributes:
         table: `[rows, D]`.
         nodes: `[T, M]` int32.
         bases: `[T]` int64.
-        spans: `[hops, 4]` int64: first target, targets, first neighbour, neighbours per target.
+        spans: `[hops, 4]` int64, each a `Span`.
         targets: n, the positions that have neighbours.
     """
 
@@ -49,9 +49,8 @@ class Tree:
         else:
             assert x.blocks is not None
             nodes, bases = x.nodes.contiguous().numpy(), x.blocks.numpy() * count
-        spans = [(*span, x.sizes[hop + 1] // max(1, x.sizes[hop])) for hop, span in enumerate(x.spans())]
-        table = values.reshape(-1, values.shape[-1])
-        return cls(table, nodes, bases, np.array(spans, dtype=np.int64).reshape(-1, 4), x.targets)
+        spans = np.array(x.spans(), dtype=np.int64).reshape(-1, 4)
+        return cls(values.reshape(-1, values.shape[-1]), nodes, bases, spans, x.targets)
 
     @property
     def steps(self) -> int:
@@ -62,8 +61,7 @@ class Tree:
         return int(self.table.shape[1])
 
 
-@dataclass(frozen=True)
-class Sums:
+class Sums(NamedTuple):
     """What the backward pass sums over the targets v and their neighbours u, a part for each step.
 
     With g the gradient of a target's result, per head g_h, and e_h that of the logit of a neighbour:
@@ -71,17 +69,17 @@ class Sums:
     Attributes:
         own: `[T, C, D]`, Σ_v g xᵀ_v.
         near: `[T, C, D]`, Σ_v Σ_u g_h α_h xᵀ_u.
-        lean_own, lean_near: `[T, H, D]`, Σ_v Σ_u e_h x_v and Σ_v Σ_u e_h x_u.
+        grad_logit_own, grad_logit_near: `[T, H, D]`, Σ_v Σ_u e_h x_v and Σ_v Σ_u e_h x_u.
         bias: `[T, C]`, Σ_v g.
-        lean: `[T, H]`, Σ_v Σ_u e_h.
+        grad_logit: `[T, H]`, Σ_v Σ_u e_h.
     """
 
     own: Tensor
     near: Tensor
-    lean_own: Tensor
-    lean_near: Tensor
+    grad_logit_own: Tensor
+    grad_logit_near: Tensor
     bias: Tensor
-    lean: Tensor
+    grad_logit: Tensor
 
     @classmethod
     def zeros(cls, steps: int, weights: AttentionWeights, width: int) -> Sums:
@@ -95,19 +93,17 @@ class Sums:
         A projection is reached directly and through the logits, a · (W x + b): the latter adds a_h eᵀx to ∂W_h and
         W_h Σ e x + b_h Σ e to ∂a_h.
         """
-        own, near, lean_own, lean_near, bias, lean = (
-            part.sum(dim=0) for part in (self.own, self.near, self.lean_own, self.lean_near, self.bias, self.lean)
-        )
+        own, near, grad_logit_own, grad_logit_near, bias, grad_logit = (part.sum(dim=0) for part in self)
 
-        def one(weight: Tensor, offset: Tensor, attend: Tensor, direct: Tensor, leaning: Tensor) -> tuple[Tensor, ...]:
-            by_weight = direct + torch.einsum("hc,hd->hcd", attend, leaning).flatten(0, 1)
-            by_bias = bias + (attend * lean.unsqueeze(1)).flatten()
-            by_attend = torch.einsum("hcd,hd->hc", weight.view(*attend.shape, -1), leaning)
-            return by_weight, by_bias, by_attend + offset.view(attend.shape) * lean.unsqueeze(1)
+        def one(weight: Tensor, offset: Tensor, attend: Tensor, direct: Tensor, by_logit: Tensor) -> tuple[Tensor, ...]:
+            grad_weight = direct + torch.einsum("hc,hd->hcd", attend, by_logit).flatten(0, 1)
+            grad_bias = bias + (attend * grad_logit.unsqueeze(1)).flatten()
+            grad_attend = torch.einsum("hcd,hd->hc", weight.view(*attend.shape, -1), by_logit)
+            return grad_weight, grad_bias, grad_attend + offset.view(attend.shape) * grad_logit.unsqueeze(1)
 
-        by_own = one(w.self_weight, w.self_bias, w.attend_self, own, lean_own)
-        by_near = one(w.neighbour_weight, w.neighbour_bias, w.attend_neighbour, near, lean_near)
-        return (*by_own[:2], *by_near[:2], by_own[2], by_near[2])
+        grad_own = one(w.self_weight, w.self_bias, w.attend_self, own, grad_logit_own)
+        grad_near = one(w.neighbour_weight, w.neighbour_bias, w.attend_neighbour, near, grad_logit_near)
+        return (*grad_own[:2], *grad_near[:2], grad_own[2], grad_near[2])
 
 
 @njit(nogil=True, cache=True)
@@ -137,12 +133,12 @@ def softmax(logits: Any, slope: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
-def softmax_back(weights: Any, along: Any, slope: Any) -> None:
+def softmax_back(weights: Any, grad_logits: Any, slope: Any) -> None:
     """In place, from the gradients of the weights of `softmax` to those of the logits it was given, `[S, H]`."""
-    for h in range(along.shape[1]):
+    for h in range(grad_logits.shape[1]):
         mean = np.float32(0)
-        for s in range(len(along)):
-            mean += abs(weights[s, h]) * along[s, h]
-        for s in range(len(along)):
+        for s in range(len(grad_logits)):
+            mean += abs(weights[s, h]) * grad_logits[s, h]
+        for s in range(len(grad_logits)):
             below = weights[s, h] < 0
-            along[s, h] = abs(weights[s, h]) * (along[s, h] - mean) * (slope if below else np.float32(1))
+            grad_logits[s, h] = abs(weights[s, h]) * (grad_logits[s, h] - mean) * (slope if below else np.float32(1))

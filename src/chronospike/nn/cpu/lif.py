@@ -1,6 +1,6 @@
 """The LIF sequence as one compiled pass forward and one backward, the loop over the steps inside.
 
-The equations are those of `chronospike.nn.lif`, whose `_FusedLIF` is the twin. A kernel takes about a thousand neurons
+The equations, and the recursion backward, are those of `chronospike.nn.lif`. A kernel takes about a thousand neurons
 through all steps at a time, so that their membranes stay in the first-level cache and every tensor is read or
 written once. The inputs h are not kept for the backward pass: h_t - (u'_{t-1} - u_reset) = τ (u_t - u'_{t-1}).
 """
@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
+from chronospike.compiled import njit
 from chronospike.nn import dropout as hashed
-from chronospike.rng import derive_numba
+from chronospike.rng_kernels import derive_numba
 from chronospike.threads import run_chunks
 
 # How the reset enters the backward pass: see `LIFParameters.reset_gradient`.
@@ -56,34 +56,33 @@ class NumbaLIF(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         inputs, outputs = _by_step(h), _by_step(spikes)
         kept = _by_step(membranes) if keeps_membranes else np.empty((0, 0), np.float32)
-        k, limit, reset, lots = _per_lane(1 / tau), _per_lane(threshold), np.float32(u_reset), _lots(key, dropout)
+        k, limit, reset, drop = _per_lane(1 / tau), _per_lane(threshold), np.float32(u_reset), _dropout(key, dropout)
 
         def work(first: int, last: int) -> None:
-            _forward(inputs, outputs, kept, k, limit, h.shape[-1], reset, *lots, first, last)
+            _forward(inputs, outputs, kept, k, limit, h.shape[-1], reset, *drop, first, last)
 
         run_chunks(work, _PARTS)
         return spikes, membranes
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        """The recursion of `_FusedLIF.backward`."""
         membranes, tau, threshold, alpha = ctx.saved_tensors
         if grads[0] is None:
             return (None,) * 8
         grad_h = torch.empty_like(membranes)
         channels = membranes.shape[-1]
         sums = np.zeros((_PARTS, 3, channels))
-        kept, arriving, leaving = _by_step(membranes), _by_step(grads[0].contiguous()), _by_step(grad_h)
+        kept, grad_in, grad_out = _by_step(membranes), _by_step(grads[0].contiguous()), _by_step(grad_h)
         k, limit, slope = _per_lane(1 / tau), _per_lane(threshold), _per_lane(alpha)
-        reset, lots = np.float32(ctx.u_reset), _lots(ctx.key, ctx.dropout)
+        reset, drop = np.float32(ctx.u_reset), _dropout(ctx.key, ctx.dropout)
 
         def work(first: int, last: int) -> None:
-            _backward(kept, arriving, leaving, k, limit, slope, channels, reset, ctx.mode, *lots, sums, first, last)
+            _backward(kept, grad_in, grad_out, k, limit, slope, channels, reset, ctx.mode, *drop, sums, first, last)
 
         run_chunks(work, _PARTS)
-        by_rise, by_threshold, by_alpha = torch.from_numpy(sums.sum(axis=0)).to(tau.dtype)
+        grad_rise, grad_threshold, grad_alpha = torch.from_numpy(sums.sum(axis=0)).to(tau.dtype)
         # Σ λ (h - …) is τ times the kernel's Σ λ (u_t - u'_{t-1}), and ∂k/∂τ = -1/τ².
-        return grad_h, -by_rise / tau, by_threshold, by_alpha, None, None, None, None
+        return grad_h, -grad_rise / tau, grad_threshold, grad_alpha, None, None, None, None
 
 
 def _by_step(value: Tensor) -> NDArray[np.float32]:
@@ -98,8 +97,8 @@ def _per_lane(value: Tensor) -> NDArray[np.float32]:
     return np.tile(array, max(1, _LANE // len(array)))
 
 
-def _lots(key: Tensor | None, dropout: float) -> tuple[np.uint64, np.int32, np.float32]:
-    """What the kernels need to know of the dropout: its key, the limit of the lots, and the scale of what is kept."""
+def _dropout(key: Tensor | None, dropout: float) -> tuple[np.uint64, np.int32, np.float32]:
+    """What the kernels need to know of it: its key, the limit of the random bits, and the scale of what is kept."""
     if key is None:
         return np.uint64(0), np.int32(0), np.float32(1)
     return np.uint64(key.item()), np.int32(hashed.limit(dropout)), np.float32(hashed.scale(dropout))
@@ -112,9 +111,9 @@ def _draw(key: Any, start: int, limit: Any, scale: Any, words: Any, gains: Any) 
     skip = start - 4 * first
     for i in range(len(words)):
         words[i] = derive_numba(key, np.uint64(first + i))
-    lots = words.view(np.uint16)[skip:]
+    random_bits = words.view(np.uint16)[skip:]
     for i in range(len(gains)):
-        gains[i] = scale if np.int32(lots[i]) >= limit else np.float32(0)
+        gains[i] = scale if np.int32(random_bits[i]) >= limit else np.float32(0)
 
 
 @njit(nogil=True, cache=True)
@@ -152,51 +151,52 @@ def _backward(
 ) -> None:  # fmt: skip
     steps, size = membranes.shape
     lane, rows = len(k), size // channels
-    grad, bent, later = np.empty(lane, np.float32), np.empty(lane, np.float32), np.empty(lane, np.float32)
-    by_rise, by_threshold, by_alpha = np.empty(lane, np.float32), np.empty(lane, np.float32), np.empty(lane, np.float32)
+    grad, grad_curve, later = np.empty(lane, np.float32), np.empty(lane, np.float32), np.empty(lane, np.float32)
+    grad_rise, grad_threshold = np.empty(lane, np.float32), np.empty(lane, np.float32)
+    grad_alpha = np.empty(lane, np.float32)
     gains, words = np.ones(lane, np.float32), np.empty(lane // 4 + 2, np.uint64)
     # A bare 1 would lift the arithmetic to double precision.
     one = np.float32(1)
     for part in range(first, last):
         begin, end = rows * part // _PARTS * channels, rows * (part + 1) // _PARTS * channels
-        by_rise[:], by_threshold[:], by_alpha[:] = 0, 0, 0
+        grad_rise[:], grad_threshold[:], grad_alpha[:] = 0, 0, 0
         for low in range(begin, end, lane):
             length = min(lane, end - low)
             later[:] = 0
             for t in range(steps - 1, -1, -1):
-                before, out, arriving = membranes[t, low:], grad_h[t, low:], grad_spikes[t, low:]
+                before, out, grad_spikes_t = membranes[t, low:], grad_h[t, low:], grad_spikes[t, low:]
                 if limit > 0:
                     _draw(key, t * size + low, limit, scale, words, gains)
                 for i in range(length):
-                    grad[i] = arriving[i] * gains[i]
+                    grad[i] = grad_spikes_t[i] * gains[i]
                 if mode == _FULL:
                     for i in range(length):
                         grad[i] += (one - k[i]) * later[i] * (u_reset - before[i])
                 for i in range(length):
                     bend = one + alpha[i] * abs(before[i] - threshold[i])
-                    bent[i] = grad[i] / (bend * bend)
+                    grad_curve[i] = grad[i] / (bend * bend)
                 if mode == _STRAIGHT_THROUGH:
                     for i in range(length):
-                        later[i] = alpha[i] * bent[i] + (one - k[i]) * later[i]
+                        later[i] = alpha[i] * grad_curve[i] + (one - k[i]) * later[i]
                 else:
                     for i in range(length):
                         carried = np.float32(0) if before[i] >= threshold[i] else (one - k[i]) * later[i]
-                        later[i] = alpha[i] * bent[i] + carried
+                        later[i] = alpha[i] * grad_curve[i] + carried
                 for i in range(length):
                     out[i] = k[i] * later[i]
                 for i in range(length):
-                    by_threshold[i] -= bent[i]
+                    grad_threshold[i] -= grad_curve[i]
                 for i in range(length):
-                    by_alpha[i] += bent[i] * (before[i] - threshold[i])
+                    grad_alpha[i] += grad_curve[i] * (before[i] - threshold[i])
                 if t:
                     previous = membranes[t - 1, low:]
                     for i in range(length):
                         rested = u_reset if previous[i] >= threshold[i] else previous[i]
-                        by_rise[i] += later[i] * (before[i] - rested)
+                        grad_rise[i] += later[i] * (before[i] - rested)
                 else:
                     for i in range(length):
-                        by_rise[i] += later[i] * before[i]
+                        grad_rise[i] += later[i] * before[i]
         for i in range(min(lane, end - begin)):
-            sums[part, 0, i % channels] += by_rise[i]
-            sums[part, 1, i % channels] += by_threshold[i] * alpha[i]
-            sums[part, 2, i % channels] += by_alpha[i]
+            sums[part, 0, i % channels] += grad_rise[i]
+            sums[part, 1, i % channels] += grad_threshold[i] * alpha[i]
+            sums[part, 2, i % channels] += grad_alpha[i]

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 
+from chronospike.compiled import njit
+from chronospike.nn.aggregate import AttentionWeights
 from chronospike.nn.cpu.attention_common import BLOCK, REASSOCIATE, Sums, Tree, gather, softmax, softmax_back
 from chronospike.nn.cpu.schedule import for_each
-from chronospike.nn.dispatch import AttentionWeights
 
 
 def forward(tree: Tree, weights: AttentionWeights, out: Tensor, attention: Tensor) -> None:
@@ -53,46 +53,46 @@ def forward(tree: Tree, weights: AttentionWeights, out: Tensor, attention: Tenso
 
 
 def backward(
-    tree: Tree, weights: AttentionWeights, attention: Tensor, grad: Tensor, sums: Sums, by_values: Tensor | None
+    tree: Tree, weights: AttentionWeights, attention: Tensor, grad: Tensor, sums: Sums, grad_values: Tensor | None
 ) -> None:
-    """Fill `sums` from `grad [T, n, C]`, and `by_values [T, M, D]` if the rows are not gathered by reference."""
+    """Fill `sums` from `grad [T, n, C]`, and `grad_values [T, M, D]` if the rows are not gathered by reference."""
     w = weights
     folded = fold(w.neighbour_weight, w.neighbour_bias, w.attend_neighbour)[0].numpy()
     # ∂L/∂x of a target, from the gradients of its result and of its logits side by side.
     to_own = torch.cat([w.self_weight, fold(w.self_weight, w.self_bias, w.attend_self)[0]])
     near_weight, slope = w.neighbour_weight.view(w.heads, -1, tree.width), np.float32(w.slope)
-    by_rows = np.empty((tree.steps, 0, tree.width), np.float32) if by_values is None else by_values.numpy()
-    grads, weightings, lean_near = grad.numpy(), attention.numpy(), sums.lean_near.numpy()
+    grad_rows = np.empty((tree.steps, 0, tree.width), np.float32) if grad_values is None else grad_values.numpy()
+    grads, weightings, grad_logit_near = grad.numpy(), attention.numpy(), sums.grad_logit_near.numpy()
 
     def new_worker() -> Callable[[int], None]:
-        x, arriving = torch.empty(BLOCK, tree.width), torch.empty(BLOCK, w.channels + w.heads)
-        pooled, by_pooled = (torch.empty(w.heads, BLOCK, tree.width) for _ in range(2))
+        x, grad_targets = torch.empty(BLOCK, tree.width), torch.empty(BLOCK, w.channels + w.heads)
+        pooled, grad_pooled = (torch.empty(w.heads, BLOCK, tree.width) for _ in range(2))
         own = torch.empty(w.channels + w.heads, tree.width)
-        rows, arrivals, pools, by_pools = (part.numpy() for part in (x, arriving, pooled, by_pooled))
+        rows, target_grads, pools, grad_pools = (part.numpy() for part in (x, grad_targets, pooled, grad_pooled))
 
         def step(t: int) -> None:
             base, nodes = tree.bases[t], tree.nodes[t]
             near, total = sums.near[t].view_as(near_weight), torch.zeros(w.channels + w.heads)
             own.zero_()
             # Every other position is somebody's neighbour, once, and written as such.
-            by_rows[t, : tree.spans[0, 1]] = 0
+            grad_rows[t, : tree.spans[0, 1]] = 0
             for low in range(0, tree.targets, BLOCK):
                 high = min(low + BLOCK, tree.targets)
                 count = high - low
                 gather(tree.table, base, nodes, low, high, rows)
                 parts = grad[t, low:high].view(count, w.heads, -1).transpose(0, 1)
-                torch.bmm(parts, near_weight, out=by_pooled[:, :count])
+                torch.bmm(parts, near_weight, out=grad_pooled[:, :count])
                 _pool_back(
-                    tree.spans, tree.table, base, nodes, folded, slope, weightings[t], grads[t], by_pools, low, high,
-                    pools, arrivals, lean_near[t], by_rows[t],
+                    tree.spans, tree.table, base, nodes, folded, slope, weightings[t], grads[t], grad_pools, low, high,
+                    pools, target_grads, grad_logit_near[t], grad_rows[t],
                 )  # fmt: skip
                 near.baddbmm_(parts.transpose(1, 2), pooled[:, :count])
-                own.addmm_(arriving[:count].t(), x[:count])
-                total += arriving[:count].sum(dim=0)
-                if by_values is not None:
-                    by_values[t, low:high].addmm_(arriving[:count], to_own)
-            sums.own[t], sums.lean_own[t] = own[: w.channels], own[w.channels :]
-            sums.bias[t], sums.lean[t] = total[: w.channels], total[w.channels :]
+                own.addmm_(grad_targets[:count].t(), x[:count])
+                total += grad_targets[:count].sum(dim=0)
+                if grad_values is not None:
+                    grad_values[t, low:high].addmm_(grad_targets[:count], to_own)
+            sums.own[t], sums.grad_logit_own[t] = own[: w.channels], own[w.channels :]
+            sums.bias[t], sums.grad_logit[t] = total[: w.channels], total[w.channels :]
 
         return step
 
@@ -157,53 +157,53 @@ def _finish(own: Any, mixed: Any, bias: Any, low: int, high: int, out: Any) -> N
 
 
 @njit(nogil=True, cache=True, fastmath=REASSOCIATE)
-def spread(weights: Any, along: Any, by_pooled: Any, folded: Any, target: int, by_rows: Any) -> None:
-    """Gradients of the neighbours of one target, `[S, D]`, from `along [S, H]`, those of their logits."""
-    for s in range(len(by_rows)):
-        result = by_rows[s]
+def spread(weights: Any, grad_logits: Any, grad_pooled: Any, folded: Any, target: int, grad_rows: Any) -> None:
+    """Gradients of the neighbours of one target, `[S, D]`, from `grad_logits [S, H]`, those of their logits."""
+    for s in range(len(grad_rows)):
+        result = grad_rows[s]
         result[:] = 0
         for h in range(len(folded)):
-            weight, vector = abs(weights[s, h]), by_pooled[h, target]
-            share, leaning = along[s, h], folded[h]
+            weight, vector = abs(weights[s, h]), grad_pooled[h, target]
+            grad_logit, logit_weight = grad_logits[s, h], folded[h]
             for d in range(len(result)):
-                result[d] += weight * vector[d] + share * leaning[d]
+                result[d] += weight * vector[d] + grad_logit * logit_weight[d]
 
 
 @njit(nogil=True, cache=True, fastmath=REASSOCIATE)
 def _pool_back(
-    spans: Any, table: Any, base: int, nodes: Any, folded: Any, slope: Any, attention: Any, grad: Any, by_pooled: Any,
-    low: int, high: int, pooled: Any, arriving: Any, lean_near: Any, by_rows: Any,
+    spans: Any, table: Any, base: int, nodes: Any, folded: Any, slope: Any, attention: Any, grad: Any, grad_pooled: Any,
+    low: int, high: int, pooled: Any, grad_targets: Any, grad_logit_near: Any, grad_rows: Any,
 ) -> None:  # fmt: skip
     """What the targets `low` … `high` receive.
 
-    `arriving [block, C + H]`: the gradients of their results and, summed over the neighbours, of their logits;
-    `lean_near [H, D]` is added to; `by_rows [M, D]`, unless empty, is written at the neighbours.
+    `grad_targets [block, C + H]`: the gradients of their results and, summed over the neighbours, of their logits;
+    `grad_logit_near [H, D]` is added to; `grad_rows [M, D]`, unless empty, is written at the neighbours.
     """
     heads, width = folded.shape
     channels, roots = grad.shape[1], spans[0, 1]
     for span in range(len(spans)):
         first, targets, start, fanout = spans[span]
-        along = np.empty((fanout, heads), dtype=np.float32)
+        grad_logits = np.empty((fanout, heads), dtype=np.float32)
         for i in range(max(low, first), min(high, first + targets)):
             neighbours = start + (i - first) * fanout
             weights = attention[neighbours - roots : neighbours - roots + fanout]
             _weighted_sum(table, base, nodes, neighbours, weights, pooled, i - low)
             for h in range(heads):
-                vector = by_pooled[h, i - low]
+                vector = grad_pooled[h, i - low]
                 for s in range(fanout):
                     row, total = table[base + nodes[neighbours + s]], np.float32(0)
                     for d in range(width):
                         total += row[d] * vector[d]
-                    along[s, h] = total
-            softmax_back(weights, along, slope)
-            arriving[i - low, :channels] = grad[i]
+                    grad_logits[s, h] = total
+            softmax_back(weights, grad_logits, slope)
+            grad_targets[i - low, :channels] = grad[i]
             for h in range(heads):
-                arriving[i - low, channels + h] = 0
-                result = lean_near[h]
+                grad_targets[i - low, channels + h] = 0
+                result = grad_logit_near[h]
                 for s in range(fanout):
-                    row, share = table[base + nodes[neighbours + s]], along[s, h]
-                    arriving[i - low, channels + h] += share
+                    row, grad_logit = table[base + nodes[neighbours + s]], grad_logits[s, h]
+                    grad_targets[i - low, channels + h] += grad_logit
                     for d in range(width):
-                        result[d] += share * row[d]
-            if len(by_rows):
-                spread(weights, along, by_pooled, folded, i - low, by_rows[neighbours : neighbours + fanout])
+                        result[d] += grad_logit * row[d]
+            if len(grad_rows):
+                spread(weights, grad_logits, grad_pooled, folded, i - low, grad_rows[neighbours : neighbours + fanout])

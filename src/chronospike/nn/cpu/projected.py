@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 
+from chronospike.compiled import njit
+from chronospike.nn.aggregate import AttentionWeights
 from chronospike.nn.cpu.attention_common import BLOCK, REASSOCIATE, Sums, Tree, gather
 from chronospike.nn.cpu.distinct import Distinct
 from chronospike.nn.cpu.projected_kernels import attend_rows, attend_rows_back
 from chronospike.nn.cpu.schedule import for_each
-from chronospike.nn.dispatch import AttentionWeights
 
 
 def forward(tree: Tree, distinct: Distinct, weights: AttentionWeights, out: Tensor, attention: Tensor) -> Tensor:
@@ -68,13 +68,13 @@ def backward(
     def new_worker() -> Callable[[int], None]:
         most = _most(starts)
         x = torch.empty(most, tree.width)
-        by_near, by_own = torch.empty(most, weights.channels), torch.empty(most, weights.channels)
-        lean_near, lean_own = torch.empty(most, weights.heads), torch.empty(most, weights.heads)
+        grad_near, grad_own = torch.empty(most, weights.channels), torch.empty(most, weights.channels)
+        grad_logit_near, grad_logit_own = torch.empty(most, weights.heads), torch.empty(most, weights.heads)
 
         def step(t: int) -> None:
             count, targets = int(distinct.counts[t]), int(distinct.targets[t])
             gather(tree.table, tree.bases[t], distinct.nodes[t], 0, count, x.numpy())
-            parts = by_near[:count], by_own[:targets], lean_near[:count], lean_own[:targets]
+            parts = grad_near[:count], grad_own[:targets], grad_logit_near[:count], grad_logit_own[:targets]
             for part in parts:
                 part.zero_()
             kernel(
@@ -83,10 +83,10 @@ def backward(
             )  # fmt: skip
             torch.mm(parts[0].t(), x[:count], out=sums.near[t])
             torch.mm(parts[1].t(), x[:targets], out=sums.own[t])
-            torch.mm(parts[2].t(), x[:count], out=sums.lean_near[t])
-            torch.mm(parts[3].t(), x[:targets], out=sums.lean_own[t])
+            torch.mm(parts[2].t(), x[:count], out=sums.grad_logit_near[t])
+            torch.mm(parts[3].t(), x[:targets], out=sums.grad_logit_own[t])
             torch.sum(parts[1], dim=0, out=sums.bias[t])
-            torch.sum(parts[3], dim=0, out=sums.lean[t])
+            torch.sum(parts[3], dim=0, out=sums.grad_logit[t])
 
         return step
 

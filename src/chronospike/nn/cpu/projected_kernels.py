@@ -10,8 +10,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from chronospike.compiled import njit
 from chronospike.nn.cpu.attention_common import REASSOCIATE, softmax, softmax_back
 
 
@@ -71,36 +71,36 @@ def attend_rows_back(heads: int, width: int) -> Any:
     @njit(nogil=True, cache=True, fastmath=REASSOCIATE)
     def back(
         spans: Any, slots: Any, near: Any, grad: Any, attention: Any, slope: Any,
-        by_near: Any, by_own: Any, lean_near: Any, lean_own: Any,
+        grad_near: Any, grad_own: Any, grad_logit_near: Any, grad_logit_own: Any,
     ) -> None:  # fmt: skip
         roots = spans[0, 1]
         for span in range(len(spans)):
             first, targets, start, fanout = spans[span]
-            along = np.empty((fanout, heads), dtype=np.float32)
+            grad_logits = np.empty((fanout, heads), dtype=np.float32)
             for i in range(first, first + targets):
                 neighbours = start + (i - first) * fanout
-                arriving, mine = grad[i], by_own[slots[i]]
+                grad_row, own_row = grad[i], grad_own[slots[i]]
                 weights = attention[neighbours - roots : neighbours - roots + fanout]
                 for c in range(channels):
-                    mine[c] += arriving[c]
+                    own_row[c] += grad_row[c]
                 if _all_one(slots[neighbours : neighbours + fanout]):
-                    theirs = by_near[slots[neighbours]]
+                    near_row = grad_near[slots[neighbours]]
                     for c in range(channels):
-                        theirs[c] += arriving[c]
+                        near_row[c] += grad_row[c]
                     continue
                 for s in range(fanout):
-                    row, theirs = near[slots[neighbours + s]], by_near[slots[neighbours + s]]
+                    row, near_row = near[slots[neighbours + s]], grad_near[slots[neighbours + s]]
                     for h in range(heads):
                         weight, total = abs(weights[s, h]), np.float32(0)
                         for c in range(h * width, (h + 1) * width):
-                            total += arriving[c] * row[c]
+                            total += grad_row[c] * row[c]
                         for c in range(h * width, (h + 1) * width):
-                            theirs[c] += weight * arriving[c]
-                        along[s, h] = total
-                softmax_back(weights, along, slope)
+                            near_row[c] += weight * grad_row[c]
+                        grad_logits[s, h] = total
+                softmax_back(weights, grad_logits, slope)
                 for s in range(fanout):
                     for h in range(heads):
-                        lean_near[slots[neighbours + s], h] += along[s, h]
-                        lean_own[slots[i], h] += along[s, h]
+                        grad_logit_near[slots[neighbours + s], h] += grad_logits[s, h]
+                        grad_logit_own[slots[i], h] += grad_logits[s, h]
 
     return back

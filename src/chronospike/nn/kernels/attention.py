@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -30,11 +29,12 @@ import triton
 from torch import Tensor
 
 from chronospike.errors import InputError
-from chronospike.nn.dispatch import AttentionWeights
+from chronospike.nn.aggregate import AttentionWeights
 from chronospike.nn.kernels import attention_kernels as kernels
 from chronospike.nn.kernels.sums import add_up
-from chronospike.nn.tree_features import TreeFeatures
-from chronospike.triton_common import on, padded, single, tried
+from chronospike.nn.tree_features import Span, TreeFeatures
+from chronospike.sampling.tree import widths
+from chronospike.triton_common import on, padded, single, trial_error
 
 
 class _Shape(NamedTuple):
@@ -58,15 +58,6 @@ _INPUTS = _Shape(64, 4, 0, 1)
 _CHANNELS, _WIDTH, _SUMS = 128, 128, 64 * 128
 
 
-class _Span(NamedTuple):
-    """A hop that is not empty: where its targets begin, how many, where their neighbours begin, how many of each."""
-
-    own_start: int
-    n: int
-    near_start: int
-    fanout: int
-
-
 class _Rows(NamedTuple):
     """Rows of a hop among those of all hops: how many a step has, how many in all steps, how many of all hops, and
     where they start."""
@@ -82,30 +73,24 @@ class _Launch:
 
     def __init__(self, rows: TreeFeatures, heads: int, part: int, half: bool) -> None:
         self.rows, self.heads, self.part, self.half = rows, heads, part, half
-        sizes = rows.sizes
-        spans = zip(rows.spans(), sizes, sizes[1:], strict=False)
-        self.spans = [_Span(*span, following // size) for span, size, following in spans if size and rows.steps]
-        self.columns, self.width, self.channels = sum(sizes), rows.width, heads * part
+        self.spans = [span for span in rows.spans() if span.targets and rows.steps]
+        self.columns, self.width, self.channels = sum(rows.sizes), rows.width, heads * part
         if rows.steps * self.columns >= 2**31:
             raise InputError(f"{rows.steps} steps of {self.columns} rows are too many for one batch: lower batch_size")
         values = rows.values.detach()
         # Where there is nothing to gather the last two are never read.
-        self.source = (
-            values,
-            values if rows.nodes is None else rows.nodes,
-            values if rows.blocks is None else rows.blocks,
-        )
+        self.source = values, *(values if part is None else part for part in (rows.nodes, rows.blocks))
         self.reading = {"GATHER": rows.nodes is not None, "HALF": half}
         self.factors = torch.float16 if half else torch.float32
 
-    def side(self, span: _Span, is_own: bool) -> _Rows:
+    def side(self, span: Span, is_own: bool) -> _Rows:
         """A hop's targets or their neighbours, among all positions."""
-        n, start = (span.n, span.own_start) if is_own else (span.n * span.fanout, span.near_start)
+        n, start = (span.targets, span.start) if is_own else (span.targets * span.fanout, span.neighbours)
         return _Rows(n, self.rows.steps * n, self.columns, start)
 
-    def targets(self, span: _Span) -> _Rows:
+    def targets(self, span: Span) -> _Rows:
         """A hop's targets, among the positions that have neighbours."""
-        return _Rows(span.n, self.rows.steps * span.n, self.rows.targets, span.own_start)
+        return _Rows(span.targets, self.rows.steps * span.targets, self.rows.targets, span.start)
 
     def heads_of(self) -> tuple[int, int]:
         """How many heads a program takes, and the channels of each, padded. A product takes sixteen columns."""
@@ -143,7 +128,7 @@ def _programs(shape: _Shape, rows: int) -> int:
     return min(shape.programs, blocks) if shape.programs else blocks
 
 
-def _project(launch: _Launch, span: _Span, is_own: bool, weight: Tensor) -> Tensor:
+def _project(launch: _Launch, span: Span, is_own: bool, weight: Tensor) -> Tensor:
     """`[rows, C]`: the projections of a hop's targets or of their neighbours, without the bias."""
     place = launch.side(span, is_own)
     out = launch.empty(place.rows)
@@ -184,25 +169,28 @@ class _Attend(torch.autograd.Function):
         programs = [_programs(launch.mix_back(), len(own)) for _, own, _ in hops]
         parts = single(grad_out, sum(programs), 3 * launch.channels + launch.heads)
         sums = _WeightSums(launch, grad_out)
-        by_values = single(grad_out, launch.rows.steps, launch.columns, launch.width) if is_deep else None
+        grad_values = single(grad_out, launch.rows.steps, launch.columns, launch.width) if is_deep else None
         with on(grad_out.device):
             for number, (span, own, near) in enumerate(hops):
                 gradients = _Gradients(launch, span, own, near)
                 gradients.fill(grad_out, small, parts, sum(programs[:number]), programs[number], ctx.slope)
                 for is_own, weight in ((False, w_near), (True, w_self)):
                     sums.add(gradients, is_own, number)
-                    if by_values is not None:
+                    if grad_values is not None:
                         # A row of a middle hop was a neighbour before.
-                        gradients.of_inputs(by_values, is_own, weight, is_own and number > 0)
-            by_biases, by_attends = _finish(launch, add_up(parts), small)
-        by_w_self, by_w_near = sums.totals()
-        return None, None, None, by_values, by_w_self, by_biases[0], by_w_near, by_biases[1], *by_attends
+                        gradients.of_inputs(grad_values, is_own, weight, is_own and number > 0)
+            grad_b_self, grad_b_near, *grad_attends = grad_small = [torch.empty_like(one) for one in small]
+            kernels.finish_kernel[(triton.cdiv(launch.channels, _CHANNELS),)](
+                add_up(parts), *small, *grad_small, PART=launch.part, HEADS=launch.heads, BC=_CHANNELS
+            )
+            grad_w_self, grad_w_near = add_up(sums.parts, 1)
+        return None, None, None, grad_values, grad_w_self, grad_b_self, grad_w_near, grad_b_near, *grad_attends
 
 
 class _Gradients:
     """The gradients of a hop's projections, of targets and of neighbours, with their scales."""
 
-    def __init__(self, launch: _Launch, span: _Span, own: Tensor, near: Tensor) -> None:
+    def __init__(self, launch: _Launch, span: Span, own: Tensor, near: Tensor) -> None:
         self.launch, self.span = launch, span
         self.projected = own, near
         self.own, self.near = torch.empty_like(own), torch.empty_like(near)
@@ -218,11 +206,11 @@ class _Gradients:
             slope, FANOUT=span.fanout, HALF=launch.half, **launch.by_head(launch.mix_back()),
         )  # fmt: skip
 
-    def of_inputs(self, by_values: Tensor, is_own: bool, weight: Tensor, adds: bool) -> None:
+    def of_inputs(self, grad_values: Tensor, is_own: bool, weight: Tensor, adds: bool) -> None:
         launch, place = self.launch, self.launch.side(self.span, is_own)
         features = launch.features()
         kernels.inputs_kernel[(_programs(_INPUTS, place.rows), triton.cdiv(launch.width, features["BD"]))](
-            weight, self.own if is_own else self.near, self.scales, by_values, *place,
+            weight, self.own if is_own else self.near, self.scales, grad_values, *place,
             _BLOCK * (1 if is_own else self.span.fanout), int(adds), HALF=launch.half, GROUPS=self.groups,
             **features, **launch.by_head(_INPUTS),
         )  # fmt: skip
@@ -247,66 +235,47 @@ class _WeightSums:
             **self.features, **launch.reading, **launch.by_head(_WEIGHTS),
         )  # fmt: skip
 
-    def totals(self) -> tuple[Tensor, Tensor]:
-        own, near = add_up(self.parts, 1)
-        return own, near
-
-
-def _finish(
-    launch: _Launch, sums: Tensor, small: tuple[Tensor, ...]
-) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """The gradients of the biases and of the attention vectors."""
-    b_self, b_near, a_self, a_near = (torch.empty_like(one) for one in small)
-    columns = 128
-    kernels.finish_kernel[(triton.cdiv(launch.channels, columns),)](
-        sums, *small, b_self, b_near, a_self, a_near, PART=launch.part, HEADS=launch.heads, BC=columns
-    )
-    return (b_self, b_near), (a_self, a_near)
-
 
 def attend(x: TreeFeatures, weights: AttentionWeights, half: bool) -> Tensor:
     """`[T, n, C]`: what `aggregate_tree` returns, with products of half-precision operands if `half`."""
-    w = weights
+    slope, *tensors = weights
     if x.nodes is None:
         x = TreeFeatures(x.values.contiguous(), x.sizes)
-    result: Tensor = _Attend.apply(  # type: ignore[no-untyped-call]
-        _Launch(x, w.heads, w.channels // w.heads, half), w.slope, torch.is_grad_enabled(), x.values,
-        w.self_weight, w.self_bias, w.neighbour_weight, w.neighbour_bias, w.attend_self, w.attend_neighbour,
-    )  # fmt: skip
+    launch = _Launch(x, weights.heads, weights.channels // weights.heads, half)
+    result: Tensor = _Attend.apply(launch, slope, torch.is_grad_enabled(), x.values, *tensors)  # type: ignore[no-untyped-call]
     return result
 
 
-_Kind = tuple[torch.device, torch.dtype, bool, int, int, int, tuple[int, ...], bool]
-
-
-def fits(x: TreeFeatures, weights: AttentionWeights, half: bool) -> bool:
-    """Whether this device has the room for the kernels, in registers and shared memory; tried once for each kind."""
-    w = weights
-    fanouts = tuple(following // size for size, following in pairwise(x.sizes) if size)
-    kind = (x.values.device, x.values.dtype, x.nodes is None, x.width, w.channels, w.heads, fanouts, half)
-    return _try(kind)
-
-
 @cache
-def _try(kind: _Kind) -> bool:
-    """Forward and backward on a batch for which Triton compiles what a real one needs: 1 and multiples of 16 differ."""
-    device, dtype, is_dense, width, channels, heads, fanouts, half = kind
-    steps, roots, table = 16, 64, 3
-    sizes = tuple(accumulate(fanouts, lambda count, fanout: count * fanout, initial=roots))
-    with torch.enable_grad():
+def refusal(
+    device: torch.device,
+    dtype: torch.dtype,
+    dense: bool,
+    width: int,
+    channels: int,
+    heads: int,
+    fanouts: tuple[int, ...],
+    half: bool,
+    training: bool,
+) -> str | None:
+    """Why the kernels cannot be used on this device, or None; tried once for each kind."""
+    steps, roots = 2, 64
+    sizes = tuple(roots * size for size in widths(fanouts))
 
-        def made(*shape: int) -> Tensor:
-            return torch.zeros(shape, device=device, requires_grad=True)
+    def zeros(*shape: int) -> Tensor:
+        return torch.zeros(shape, device=device, requires_grad=training)
 
-        weights = AttentionWeights(
-            made(channels, width), made(channels), made(channels, width), made(channels),
-            made(heads, channels // heads), made(heads, channels // heads), 0.2,
-        )  # fmt: skip
-        if is_dense:
-            x = TreeFeatures(torch.zeros(steps, sum(sizes), width, dtype=dtype, device=device), sizes)
-            x.values.requires_grad_(dtype == torch.float32)
+    def work() -> None:
+        shapes = ((channels, width), (channels,), (channels, width), (channels,), *2 * ((heads, channels // heads),))
+        values = torch.zeros(steps if dense else 1, sum(sizes), width, dtype=dtype, device=device)
+        if dense:
+            x = TreeFeatures(values.requires_grad_(training and dtype == torch.float32), sizes)
         else:
             nodes = torch.zeros(steps, sum(sizes), dtype=torch.int32, device=device)
-            blocks = torch.zeros(steps, dtype=torch.int64, device=device)
-            x = TreeFeatures(torch.zeros(1, table, width, dtype=dtype, device=device), sizes, nodes, blocks)
-        return tried("the kernels of the neighbour attention", lambda: attend(x, weights, half).sum().backward())
+            x = TreeFeatures(values, sizes, nodes, torch.zeros(steps, dtype=torch.int64, device=device))
+        with torch.set_grad_enabled(training):
+            out = attend(x, AttentionWeights(0.2, *(zeros(*shape) for shape in shapes)), half)
+        if training:
+            out.sum().backward()
+
+    return trial_error("the kernels of the neighbour attention", device, work)

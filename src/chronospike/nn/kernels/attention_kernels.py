@@ -95,7 +95,7 @@ def project_kernel(  # type: ignore[no-untyped-def]
             more = tl.load(place + first, mask=there[:, None] & (c < CHANNELS)[None, :], other=0.0)
             total = _dot(_factor(values, HALF), _factor(more, HALF), total, HALF)
         if HALF:
-            # Farther out than half precision goes neurons tell nothing apart.
+            # Farther out than half precision goes neurons are saturated.
             total = tl.clamp(total, -65504.0, 65504.0, propagate_nan=tl.PropagateNan.ALL)
         tl.store(out + _at(r, CHANNELS, c), total, mask=inside[:, None] & (c < CHANNELS)[None, :])
 
@@ -120,13 +120,13 @@ def mix_kernel(  # type: ignore[no-untyped-def]
     r = tl.program_id(0) * BM + i
     there = (r < rows)[:, None] & real
     own_value = tl.load(own + _entries(r, HEADS * PART, channel), mask=there, other=0.0).to(tl.float32) + bias_own
-    by_self = tl.sum(own_value * attend_own + bias * attend, axis=1)
+    own_logit = tl.sum(own_value * attend_own + bias * attend, axis=1)
     top = tl.full([BM * HP], float("-inf"), dtype=tl.float32)
     total = tl.zeros([BM * HP], dtype=tl.float32)
     mixed = tl.zeros([BM * HP, PP], dtype=tl.float32)
     for s in range(FANOUT):
         value = tl.load(near + _entries(r * FANOUT + s, HEADS * PART, channel), mask=there, other=0.0).to(tl.float32)
-        logit = _leaky(by_self + tl.sum(value * attend, axis=1), slope)
+        logit = _leaky(own_logit + tl.sum(value * attend, axis=1), slope)
         higher = tl.maximum(top, logit)
         shrink, weight = tl.exp(top - higher), tl.exp(logit - higher)
         mixed = mixed * shrink[:, None] + value * weight[:, None]
@@ -160,7 +160,7 @@ def mix_back_kernel(  # type: ignore[no-untyped-def]
     attend = tl.load(a_near + channel, mask=real, other=0.0)
     attend_own = tl.load(a_self + channel, mask=real, other=0.0)
     bias_own, bias = tl.load(b_self + channel, mask=real, other=0.0), tl.load(b_near + channel, mask=real, other=0.0)
-    by_bias = tl.sum(bias_own * attend_own + bias * attend, axis=1)
+    bias_logit = tl.sum(bias_own * attend_own + bias * attend, axis=1)
     steepest = tl.max(tl.maximum(tl.abs(attend), tl.abs(attend_own)), axis=1)
     sum_grad = tl.zeros([BM * HP, PP], dtype=tl.float32)
     sum_near = tl.zeros([BM * HP, PP], dtype=tl.float32)
@@ -173,7 +173,7 @@ def mix_back_kernel(  # type: ignore[no-untyped-def]
         grad = tl.load(grad_out + _entries(target, HEADS * PART, channel), mask=there, other=0.0)
         own_place = _entries(r, HEADS * PART, channel)
         own_value = tl.load(own + own_place, mask=there, other=0.0).to(tl.float32)
-        by_self = by_bias + tl.sum(own_value * attend_own, axis=1)
+        own_logit = bias_logit + tl.sum(own_value * attend_own, axis=1)
         top = tl.full([BM * HP], float("-inf"), dtype=tl.float32)
         total = tl.zeros([BM * HP], dtype=tl.float32)
         mean = tl.zeros([BM * HP], dtype=tl.float32)
@@ -181,7 +181,7 @@ def mix_back_kernel(  # type: ignore[no-untyped-def]
         for s in range(FANOUT):
             place = near + _entries(r * FANOUT + s, HEADS * PART, channel)
             value = tl.load(place, mask=there, other=0.0).to(tl.float32)
-            logit = _leaky(by_self + tl.sum(value * attend, axis=1), slope)
+            logit = _leaky(own_logit + tl.sum(value * attend, axis=1), slope)
             # What the loss gains by this neighbour's weight, and what it gains by all of them.
             gain = tl.sum(value * grad, axis=1)
             higher = tl.maximum(top, logit)
@@ -201,7 +201,7 @@ def mix_back_kernel(  # type: ignore[no-untyped-def]
         for s in range(FANOUT):
             place = _entries(r * FANOUT + s, HEADS * PART, channel)
             value = tl.load(near + place, mask=there, other=0.0).to(tl.float32)
-            logit = by_self + tl.sum(value * attend, axis=1)
+            logit = own_logit + tl.sum(value * attend, axis=1)
             weight = tl.exp(_leaky(logit, slope) - norm)
             change = weight * (tl.sum(value * grad, axis=1) - mean)
             change = tl.where(logit > 0, change, slope * change)
@@ -226,7 +226,7 @@ def mix_back_kernel(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def finish_kernel(  # type: ignore[no-untyped-def]
-    sums, b_self, b_near, a_self, a_near, by_b_self, by_b_near, by_a_self, by_a_near,
+    sums, b_self, b_near, a_self, a_near, grad_b_self, grad_b_near, grad_a_self, grad_a_near,
     PART: tl.constexpr, HEADS: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """The gradients of the biases and of the attention vectors from the sums over all targets.
@@ -239,10 +239,10 @@ def finish_kernel(  # type: ignore[no-untyped-def]
     grad = tl.load(sums + c, mask=mask)
     near, own = tl.load(sums + HEADS * PART + c, mask=mask), tl.load(sums + 2 * HEADS * PART + c, mask=mask)
     logit = tl.load(sums + 3 * HEADS * PART + c // PART, mask=mask)
-    tl.store(by_b_self + c, grad + logit * tl.load(a_self + c, mask=mask), mask=mask)
-    tl.store(by_b_near + c, grad + logit * tl.load(a_near + c, mask=mask), mask=mask)
-    tl.store(by_a_self + c, own + logit * tl.load(b_self + c, mask=mask), mask=mask)
-    tl.store(by_a_near + c, near + logit * tl.load(b_near + c, mask=mask), mask=mask)
+    tl.store(grad_b_self + c, grad + logit * tl.load(a_self + c, mask=mask), mask=mask)
+    tl.store(grad_b_near + c, grad + logit * tl.load(a_near + c, mask=mask), mask=mask)
+    tl.store(grad_a_self + c, own + logit * tl.load(b_self + c, mask=mask), mask=mask)
+    tl.store(grad_a_near + c, near + logit * tl.load(b_near + c, mask=mask), mask=mask)
 
 
 @triton.jit

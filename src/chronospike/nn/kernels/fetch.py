@@ -15,7 +15,8 @@ from chronospike.triton_common import on
 _ROWS = 32
 
 
-@triton.jit
+# Not specialised: see `chronospike.triton_common`.
+@triton.jit(do_not_specialize=["count", "hot_count", "columns", "rows"])
 def _fetch_kernel(  # type: ignore[no-untyped-def]
     host, hot, slots, nodes, blocks, out, count, hot_count, columns, rows,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, BD: tl.constexpr,

@@ -1,6 +1,6 @@
 """The LIF sequence as one Triton kernel forward and one backward, the loop over the steps inside.
 
-The equations are those of `chronospike.nn.lif`, whose `_FusedLIF` is the twin. Each lane follows one neuron through
+The equations are those of `chronospike.nn.lif`. Each lane follows one neuron through
 all steps with its membrane in a register; the parameter gradients are summed over the steps in the lane, over the rows
 of a program, and over the programs afterwards, in a fixed order, so that the result is the same in every run.
 
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from chronospike.nn.dropout import limit, new_key, scale
 from chronospike.nn.kernels.sums import add_up
-from chronospike.triton_common import derive, on, tried
+from chronospike.triton_common import derive, on, trial_error
 
 # Not specialised (see `chronospike.triton_common`); the size of a step is, for it decides how loads are put together.
 _NUMBERS = ["steps", "drop"]
@@ -34,8 +34,8 @@ _MODES = {"detach": 0, "full": 1, "straight_through": 2}
 def kept(key, element, drop):  # type: ignore[no-untyped-def]
     """Whether `chronospike.nn.dropout.keep_mask` keeps an element of the flat tensor."""
     word = derive(key, element >> 2)
-    lot = (word >> ((element & 3) * 16).to(tl.uint64)) & 0xFFFF
-    return lot.to(tl.int32) >= drop
+    bits = (word >> ((element & 3) * 16).to(tl.uint64)) & 0xFFFF
+    return bits.to(tl.int32) >= drop
 
 
 @triton.jit(do_not_specialize=_NUMBERS)
@@ -180,14 +180,16 @@ class TritonLIF(torch.autograd.Function):
 
 
 @cache
-def fits(device: torch.device, dtype: torch.dtype, channels: int, reset_gradient: str, dropout: float) -> bool:
-    """Whether the kernels can be used on this device; tried once for each kind."""
+def refusal(device: torch.device, channels: int, reset_gradient: str, has_dropout: bool, training: bool) -> str | None:
+    """Why the kernels cannot be used on this device, or None; tried once for each kind."""
 
-    def trial() -> None:
-        h = torch.zeros(3, 16, channels, dtype=dtype, device=device, requires_grad=True)
-        values = [torch.ones(channels, device=device, requires_grad=True) for _ in range(3)]
-        spikes, _ = TritonLIF.apply(h, *values, 0.0, reset_gradient, dropout)  # type: ignore[no-untyped-call]
-        spikes.sum().backward()
+    def work() -> None:
+        h = torch.zeros(3, 16, channels, device=device, requires_grad=training)
+        values = [torch.ones(channels, device=device, requires_grad=training) for _ in range(3)]
+        spikes, _ = TritonLIF.apply(  # type: ignore[no-untyped-call]
+            h, *values, 0.0, reset_gradient, 0.5 if has_dropout else 0.0, training
+        )
+        if training:
+            spikes.sum().backward()
 
-    with torch.enable_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        return tried("the kernels of the neurons", trial)
+    return trial_error("the kernels of the neurons", device, work)

@@ -20,10 +20,10 @@ from chronospike.nn.dropout import limit, new_key, scale
 from chronospike.nn.kernels.lif import kept
 from chronospike.nn.kernels.sums import add_up
 from chronospike.nn.losses import Objective
-from chronospike.triton_common import on, padded, product, single, tried
+from chronospike.triton_common import on, padded, product, single, trial_error
 
 # Not specialised: see `chronospike.triton_common`.
-_NUMBERS = ["nodes", "count", "drop"]
+_NUMBERS = ["nodes", "count", "drop", "classes"]
 # Rows of a program, and rows it compares them with at a time.
 _ROWS, _OTHERS = 16, 128
 # Wider ones do not fit the registers of a program, up to the next power of two.
@@ -83,35 +83,35 @@ def _counts(valid, row, nodes, VALID: tl.constexpr):  # type: ignore[no-untyped-
 
 
 @triton.jit
-def _classes(logits, targets, class_weights, row, k, nodes, CLASSES: tl.constexpr, WEIGHTED: tl.constexpr):  # type: ignore[no-untyped-def]
+def _classes(logits, targets, class_weights, row, k, nodes, classes, WEIGHTED: tl.constexpr):  # type: ignore[no-untyped-def]
     """Log-probabilities, the class of each row as ones and zeros, the classes' weights, and which classes there are."""
-    real = (k < CLASSES)[None, :]
+    real = (k < classes)[None, :]
     there = (row < nodes)[:, None]
-    value = tl.load(logits + row.to(tl.int64)[:, None] * CLASSES + k[None, :], mask=there & real, other=0.0)
+    value = tl.load(logits + row.to(tl.int64)[:, None] * classes + k[None, :], mask=there & real, other=0.0)
     value = tl.where(real, value, float("-inf"))
     value -= tl.max(value, axis=1)[:, None]
     value -= tl.log(tl.sum(tl.exp(value), axis=1))[:, None]
     target = tl.load(targets + row, mask=row < nodes, other=0)
-    weight = (k < CLASSES).to(tl.float32)
+    weight = (k < classes).to(tl.float32)
     if WEIGHTED:
-        weight = tl.load(class_weights + k, mask=k < CLASSES, other=0.0)
+        weight = tl.load(class_weights + k, mask=k < classes, other=0.0)
     return value, (k[None, :] == target[:, None]).to(tl.float32), weight, real
 
 
 @triton.jit(do_not_specialize=_NUMBERS)
 def _rows_kernel(  # type: ignore[no-untyped-def]
-    logits, targets, class_weights, views, valid, normalisers, parts, nodes, rate, smoothing,
-    CHANNELS: tl.constexpr, CLASSES: tl.constexpr, WEIGHTED: tl.constexpr, VALID: tl.constexpr, PAIRS: tl.constexpr,
+    logits, targets, class_weights, views, valid, normalisers, parts, nodes, classes, rate, smoothing,
+    CHANNELS: tl.constexpr, WEIGHTED: tl.constexpr, VALID: tl.constexpr, PAIRS: tl.constexpr,
     HALF: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """Of a block of rows: the sums of both losses, of the weights and of the rows that count."""
     row, c, k = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BC), tl.arange(0, BK)
     counts = _counts(valid, row, nodes, VALID)
-    log_p, own_class, weight, real = _classes(logits, targets, class_weights, row, k, nodes, CLASSES, WEIGHTED)
+    log_p, own_class, weight, real = _classes(logits, targets, class_weights, row, k, nodes, classes, WEIGHTED)
     own_weight = tl.sum(own_class * weight[None, :], axis=1) * counts
     one = tl.sum(tl.where(own_class > 0, log_p, 0.0), axis=1) * own_weight
     every = tl.sum(tl.where(real, log_p, 0.0) * weight[None, :], axis=1) * counts
-    loss = -(1.0 - smoothing) * one - smoothing / CLASSES * every
+    loss = -(1.0 - smoothing) * one - smoothing / classes * every
     contrast = tl.zeros([BM], dtype=tl.float32)
     if PAIRS:
         mine = _view(views, row, c, 0, nodes, CHANNELS)
@@ -160,34 +160,34 @@ def _finish_kernel(parts, losses, sums, count, share, BLOCK: tl.constexpr):  # t
 def _unit_back(grad, unit, norms, row, view, nodes):  # type: ignore[no-untyped-def]
     """Through the division by the length, which is 1e-12 at least."""
     norm = tl.load(norms + row + view * nodes, mask=row < nodes, other=1.0)
-    along = tl.where(norm > 1e-12, tl.sum(grad * unit, axis=1), 0.0)
-    return (grad - unit * along[:, None]) / tl.maximum(norm, 1e-12)[:, None]
+    radial = tl.where(norm > 1e-12, tl.sum(grad * unit, axis=1), 0.0)
+    return (grad - unit * radial[:, None]) / tl.maximum(norm, 1e-12)[:, None]
 
 
 @triton.jit(do_not_specialize=_NUMBERS)
 def _back_kernel(  # type: ignore[no-untyped-def]
     logits, targets, class_weights, views, norms, valid, normalisers, sums, grads, grad_logits, grad_z,
-    key, drop, scale, nodes, rate, smoothing, share,
-    CHANNELS: tl.constexpr, CLASSES: tl.constexpr, WEIGHTED: tl.constexpr, VALID: tl.constexpr, PAIRS: tl.constexpr,
+    key, drop, scale, nodes, classes, rate, smoothing, share,
+    CHANNELS: tl.constexpr, WEIGHTED: tl.constexpr, VALID: tl.constexpr, PAIRS: tl.constexpr,
     DROPOUT: tl.constexpr, HALF: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """The gradient of a block of logits, and of the embeddings by one of their two views."""
     view = tl.program_id(1)
     row, c, k = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BC), tl.arange(0, BK)
     counts = _counts(valid, row, nodes, VALID)
-    by_total = tl.load(grads)
+    grad_total = tl.load(grads)
     if view == 0:
-        log_p, own_class, weight, real = _classes(logits, targets, class_weights, row, k, nodes, CLASSES, WEIGHTED)
+        log_p, own_class, weight, real = _classes(logits, targets, class_weights, row, k, nodes, classes, WEIGHTED)
         p = tl.where(real, tl.exp(log_p), 0.0)
         own_weight = tl.sum(own_class * weight[None, :], axis=1)
         grad = (1.0 - smoothing) * own_weight[:, None] * (p - own_class)
-        grad += smoothing / CLASSES * (p * tl.sum(weight, axis=0) - weight[None, :])
-        grad *= (counts * (by_total + tl.load(grads + 1)) / tl.load(sums))[:, None]
-        place = grad_logits + row.to(tl.int64)[:, None] * CLASSES + k[None, :]
+        grad += smoothing / classes * (p * tl.sum(weight, axis=0) - weight[None, :])
+        grad *= (counts * (grad_total + tl.load(grads + 1)) / tl.load(sums))[:, None]
+        place = grad_logits + row.to(tl.int64)[:, None] * classes + k[None, :]
         tl.store(place, grad, mask=(row < nodes)[:, None] & real)
     result = tl.zeros([BM, BC], dtype=tl.float32)
     if PAIRS:
-        factor = (share * by_total + tl.load(grads + 2)) / tl.load(sums + 1) * rate
+        factor = (share * grad_total + tl.load(grads + 2)) / tl.load(sums + 1) * rate
         mine = _view(views, row, c, view, nodes, CHANNELS)
         normaliser = tl.load(normalisers + row, mask=row < nodes, other=0.0)
         # What each row gains by the others, or they by it; less what row and row gain by each other.
@@ -232,16 +232,19 @@ class TritonLosses(torch.autograd.Function):
         # What is not there is never read.
         flags = targets if valid is None else valid.to(torch.int8)
         weights = logits if class_weights is None else class_weights.float()
+        constants = {
+            "CHANNELS": z.shape[1], "WEIGHTED": class_weights is not None, "VALID": valid is not None, "PAIRS": pairs,
+            "HALF": half, "BM": _ROWS, "BN": _OTHERS, "BC": padded(z.shape[1]), "BK": padded(logits.shape[1]),
+        }  # fmt: skip
         with on(z.device):
             if pairs:
                 _views_kernel[(programs, 2)](
                     z, views, norms, key, limit(o.view_dropout), scale(o.view_dropout), nodes,
                     CHANNELS=z.shape[1], DROPOUT=o.view_dropout > 0, BM=_ROWS, BC=padded(z.shape[1]),
                 )  # fmt: skip
-            constants = _constants(o, half, logits, z, class_weights, valid)
             _rows_kernel[(programs,)](
-                logits, targets, weights, views, flags, normalisers, parts, nodes, 1 / o.temperature, o.smoothing,
-                **constants,
+                logits, targets, weights, views, flags, normalisers, parts, nodes, logits.shape[1], 1 / o.temperature,
+                o.smoothing, **constants,
             )  # fmt: skip
             _finish_kernel[(1,)](parts, losses, sums, programs, o.contrastive, BLOCK=128)
         ctx.save_for_backward(logits, targets, weights, views, norms, flags, normalisers, sums, key)
@@ -257,38 +260,30 @@ class TritonLosses(torch.autograd.Function):
         with on(logits.device):
             _back_kernel[(triton.cdiv(nodes, _ROWS), num_views)](
                 logits, targets, weights, views, norms, flags, normalisers, sums, grads[0].contiguous(),
-                grad_logits, grad_z, key, limit(o.view_dropout), scale(o.view_dropout), nodes, 1 / o.temperature,
-                o.smoothing, o.contrastive, **ctx.constants, DROPOUT=o.view_dropout > 0, num_stages=2,
+                grad_logits, grad_z, key, limit(o.view_dropout), scale(o.view_dropout), nodes, logits.shape[1],
+                1 / o.temperature, o.smoothing, o.contrastive, **ctx.constants, DROPOUT=o.view_dropout > 0,
+                num_stages=2,
             )  # fmt: skip
         return None, None, grad_logits, add_up(grad_z), None, None, None
 
 
-def _constants(
-    o: Objective, half: bool, logits: Tensor, z: Tensor, class_weights: Tensor | None, valid: Tensor | None
-) -> dict[str, Any]:
-    return {
-        "CHANNELS": z.shape[1], "CLASSES": logits.shape[1], "WEIGHTED": class_weights is not None,
-        "VALID": valid is not None, "PAIRS": o.contrastive > 0, "HALF": half,
-        "BM": _ROWS, "BN": _OTHERS, "BC": padded(z.shape[1]), "BK": padded(logits.shape[1]),
-    }  # fmt: skip
+def refusal(o: Objective, half: bool, device: torch.device, channels: int, classes: int) -> str | None:
+    """Why the kernels cannot be used on this device, or None; tried once for each kind."""
+    if max(channels, classes) > _WIDEST:
+        return f"over {_WIDEST} channels or classes do not fit a GPU's registers"
+    return _try(o.contrastive > 0, o.view_dropout > 0, half, device, channels, padded(classes))
 
 
 @cache
-def fits(
-    o: Objective, half: bool, device: torch.device, channels: int, classes: int, weighted: bool, masked: bool
-) -> bool:
-    """Whether the kernels can be used on this device; tried once for each kind."""
-    if max(channels, classes) > _WIDEST:
-        return False
+def _try(pairs: bool, has_dropout: bool, half: bool, device: torch.device, channels: int, classes: int) -> str | None:
+    o = Objective(0.1, float(pairs), 0.5 if has_dropout else 0.0)
 
-    def trial() -> None:
+    def work() -> None:
         logits = torch.zeros(32, classes, device=device, requires_grad=True)
         z = torch.zeros(32, channels, device=device, requires_grad=True)
         targets = torch.zeros(32, dtype=torch.int64, device=device)
-        weights = torch.ones(classes, device=device) if weighted else None
-        valid = torch.ones(32, dtype=torch.bool, device=device) if masked else None
-        losses: Tensor = TritonLosses.apply(o, half, logits, z, targets, weights, valid)  # type: ignore[no-untyped-call]
+        valid = torch.ones(32, dtype=torch.bool, device=device)
+        losses: Tensor = TritonLosses.apply(o, half, logits, z, targets, None, valid)  # type: ignore[no-untyped-call]
         losses.sum().backward()
 
-    with torch.enable_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        return tried("the kernels of the losses", trial)
+    return trial_error("the kernels of the losses", device, work)

@@ -1,0 +1,224 @@
+"""`chronospike compare`: methods side by side on one graph, under one protocol."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from chronospike.cli.common import print_json, print_table, resumable, tell
+from chronospike.cli.options import PRESET_METAVAR, PRESETS, AsJson, Assignments, Device, seconds_of
+from chronospike.errors import InputError
+
+if TYPE_CHECKING:
+    from chronospike.config import Settings
+    from chronospike.experiments.cells import Cell, Variant
+
+COMPARISON = "comparison.json"
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What was asked for, checked as far as it can be without the graph."""
+
+    output: Path
+    graph: str
+    preset: str
+    given: dict[str, Any]
+    variants: list[Variant]
+    grid: list[tuple[Variant, Settings]]
+    budget: float | None
+
+
+def compare(
+    graph: Annotated[str | None, typer.Argument(help="A graph folder or a dataset's name.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="The folder for results and tables.")] = None,
+    methods: Annotated[
+        str | None, typer.Option(metavar="all|A,B,…", help="Which methods: see --list. Default: all, or the grid's.")
+    ] = None,
+    ratios: Annotated[str, typer.Option(metavar="R,R,…", help="Shares of labelled nodes that are not test.")] = (
+        "0.4,0.6,0.8"
+    ),
+    runs: Annotated[int, typer.Option(min=1, help="Seeds for each method and ratio.")] = 5,
+    grid: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.yaml", help="Variants by name, each with a 'method' and perhaps 'settings'."),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(metavar=PRESET_METAVAR, help=f"{PRESETS} or a file. Default: the dataset's own, else default."),
+    ] = None,
+    assignments: Assignments = None,
+    budget: Annotated[str | None, typer.Option(metavar="TIME", help="For each cell: 90s, 15m, 2h.")] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Cells at a time. Default: several of the simple methods, one of any other."),
+    ] = None,
+    device: Device = "auto",
+    seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
+    root: Annotated[Path | None, typer.Option(help="Folder with the benchmark's files.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Name the methods and stop.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare methods on a graph; write tables and a page.
+
+    Every method, ratio and seed is a cell with a result of its own. The same command again goes on where it stopped,
+    and fits nothing twice.
+    """
+    if list_:
+        _list_methods(as_json)
+        return
+    if graph is None or output is None:
+        raise InputError("which graph, and where to? For example: chronospike compare pubmed -o comparisons/pubmed")
+    plan = _planned(output, graph, methods, grid, ratios, runs, seed, preset, assignments, seconds_of(budget))
+    from chronospike.cli.comparing import Comparing
+    from chronospike.cli.graphs import graph_folder
+    from chronospike.locks import claim
+
+    folder = graph_folder(graph, root, quiet=as_json)
+    with claim(output, tell=tell), resumable("What is done is kept: the same command goes on from there"):
+        _check_output(output)
+        cells, facts = _prepared(plan, folder, device, as_json)
+        Comparing(output, cells, facts, plan.budget, as_json).run(jobs)
+
+
+def _planned(
+    output: Path,
+    graph: str,
+    methods: str | None,
+    grid: Path | None,
+    ratios: str,
+    runs: int,
+    seed: int,
+    preset: str | None,
+    assignments: list[str] | None,
+    budget: float | None,
+) -> _Plan:
+    from chronospike.config import parse_assignments, preset_names, read_preset
+    from chronospike.errors import nearest
+    from chronospike.experiments.cells import AXES, Variant, make_grid, read_variants
+    from chronospike.methods.registry import METHODS
+
+    wanted = methods if methods is not None or grid is not None else "all"
+    names = list(METHODS) if wanted == "all" else _listed(wanted or "", "--methods")
+    variants = [Variant(name, name) for name in names] + (read_variants(grid) if grid is not None else [])
+    for one in variants:
+        if one.method not in METHODS:
+            raise InputError(f"there is no method '{one.method}'.{nearest(one.method, METHODS)} See --list")
+    twice = {one.name for one in variants if [other.name for other in variants].count(one.name) > 1}
+    if twice or not variants:
+        raise InputError(f"'{min(twice)}' is there twice: give each row a name" if twice else "--methods names none")
+    shares = [_ratio(text) for text in _listed(ratios, "--ratios")]
+    given = parse_assignments(assignments or [])
+    for name in AXES:
+        if name in given:
+            raise InputError(f"--set {name}=… is one for all cells. Use --{'ratios' if name == 'ratio' else 'seed'}")
+    _check_output(output)
+    chosen = preset or (graph if graph in preset_names() else "default")
+    cells = make_grid(variants, list(dict.fromkeys(shares)), range(seed, seed + runs), read_preset(chosen), given)
+    return _Plan(output, graph, chosen, given, variants, cells, budget)
+
+
+def _listed(text: str, option: str) -> list[str]:
+    parts = [part.strip() for part in text.split(",")] if text else []
+    if "" in parts:
+        raise InputError(f"{option} {text}: a name is missing between two commas")
+    return list(dict.fromkeys(parts))
+
+
+def _ratio(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1:
+        raise InputError(f"--ratios: '{text}' is no share of the labelled nodes between 0 and 1, such as 0.8")
+    return value
+
+
+def _check_output(output: Path) -> None:
+    """Refuse a folder that holds something else than a comparison."""
+    from chronospike.files import check_target
+
+    check_target(output, overwrite=True, marker=COMPARISON, in_place=True)
+
+
+def _prepared(plan: _Plan, folder: Path, device: str, quiet: bool) -> tuple[list[Cell], dict[str, Any]]:
+    """The cells, with features made for those that need some, and what the tables and the page say of them all."""
+    from chronospike.cli.train import prepare_features
+    from chronospike.data.feature_store import list_features
+    from chronospike.data.storage import data_key, open_graph
+    from chronospike.experiments.cells import Cell, Source
+    from chronospike.files import write_json
+    from chronospike.methods.registry import learner_type
+    from chronospike.training.device import choose_device
+    from chronospike.training.hardware import machine, versions
+    from chronospike.training.task import split_for
+
+    place = choose_device(device)
+    graph = open_graph(folder, features="none").require(steps=1, classes=2)
+    for settings in {one.ratio: one for _, one in plan.grid}.values():
+        split_for(graph, settings)
+    source = Source(folder, data_key(folder), str(place))
+    made: dict[str, str] = {}
+    cells = []
+    for variant, settings in plan.grid:
+        if not learner_type(variant.method).needs_features:
+            cells.append(Cell(variant.name, variant.method, settings, source))
+            continue
+        wanted = str({name: value for name, value in settings if name.startswith("feature")})
+        if wanted not in made:
+            made[wanted] = prepare_features(folder, settings, str(place), quiet)
+            # Here the sums of the features are checked, once for all cells.
+            open_graph(folder, features=made[wanted]).require(features=True)
+        parts = made[wanted].split("+")
+        recipes = tuple(one.recipe for one in list_features(folder) if one.name in parts)
+        cells.append(Cell(variant.name, variant.method, settings, source, made[wanted], recipes))
+    facts = {
+        "graph": plan.graph,
+        "name": folder.name,
+        "folder": str(folder.absolute()),
+        "data": source.data,
+        "summary": graph.summary(),
+        "features": sorted(set(made.values())),
+        "preset": plan.preset,
+        "set": plan.given,
+        "variants": [_described(variant, plan.grid) for variant in plan.variants],
+        "budget": plan.budget,
+        "command": shlex.join(["chronospike", *sys.argv[1:]]),
+        "device": str(place),
+        "machine": machine(place),
+        "versions": versions(),
+    }
+    write_json(plan.output / COMPARISON, facts)
+    return cells, facts
+
+
+def _described(variant: Variant, grid: list[tuple[Variant, Settings]]) -> dict[str, Any]:
+    """A row of the tables: its name for readers, its settings, and which of them are not the defaults."""
+    from chronospike.experiments.cells import AXES
+    from chronospike.methods.registry import learner_type
+
+    kind = learner_type(variant.method)
+    first = next(settings for one, settings in grid if one.name == variant.name)
+    defaults = kind.settings_type().model_dump(mode="json")
+    resolved = {name: value for name, value in first.model_dump(mode="json").items() if name not in AXES}
+    return {
+        "name": variant.name,
+        "method": variant.method,
+        "title": kind.title if variant.name == variant.method else variant.name,
+        "settings": dict(variant.settings),
+        "resolved": resolved,
+        "changed": [name for name, value in resolved.items() if value != defaults[name]],
+    }
+
+
+def _list_methods(as_json: bool) -> None:
+    from chronospike.methods.registry import METHODS, learner_type
+
+    summaries = {name: learner_type(name).summary for name in METHODS}
+    print_json(summaries) if as_json else print_table(list(summaries.items()))

@@ -1,0 +1,87 @@
+"""Numba's compiler with a cache on disk that notices every change of the source.
+
+Numba looks for changes in the file of a function alone, and a kernel went on with what it had compiled of a helper in
+another file. It also numbers its files in an index, which two processes may write at once. Here a file of machine code
+is named after all that it depends on: the function and its types, the CPU, numba's version, and the source of every
+module with compiled functions. So a constant that a kernel reads must stand in such a module.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numba
+from numba.core.caching import FunctionCache
+from numba.core.serialize import dumps
+
+
+def njit(function: Any = None, *, cache: bool = True, nogil: bool = True, **options: Any) -> Any:
+    """`numba.njit` that caches, and lets other threads run meanwhile."""
+    if function is None:
+        return functools.partial(njit, cache=cache, nogil=nogil, **options)
+    compiled = numba.njit(nogil=nogil, **options)(function)
+    if cache:
+        # Where no folder can be written, every process compiles for itself.
+        with suppress(RuntimeError):
+            compiled._cache = _Cache(function)
+    return compiled
+
+
+def kernel_sources() -> dict[Path, bytes]:
+    """The modules of this package with compiled functions: their paths and text."""
+    found = {}
+    for folder, _, names in os.walk(Path(__file__).parent):
+        for path in (Path(folder, name) for name in names if name.endswith(".py")):
+            source = path.read_bytes()
+            if b"njit" in source or b"from numba" in source:
+                found[path] = source
+    return found
+
+
+@functools.cache
+def _source_hash() -> str:
+    sources = kernel_sources()
+    return blake2b(b"".join(sources[path] for path in sorted(sources)), digest_size=8).hexdigest()
+
+
+class _Cache(FunctionCache):
+    """The cache of one function, in the folder that numba chooses: beside the source, or the user's own."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call]
+        self._cache_file = _Files(Path(self._cache_path), self._impl.filename_base)  # type: ignore[assignment]
+
+
+class _Files:
+    """A file for each set of argument types, and no index."""
+
+    def __init__(self, folder: Path, base: str) -> None:
+        self.folder, self.base = folder, base
+
+    def load(self, key: Any) -> Any:
+        """What was saved, or None. A file that is damaged is as good as none."""
+        try:
+            return pickle.loads(self._path(key).read_bytes())
+        except (OSError, EOFError, pickle.UnpicklingError):
+            return None
+
+    def save(self, key: Any, data: Any) -> None:
+        """Save for the next process, all or nothing, and remove what earlier versions of the source left."""
+        path = self._path(key)
+        partial = path.with_name(f"{path.name}.{uuid4().hex}")
+        partial.write_bytes(dumps(data))
+        partial.replace(path)
+        for file in self.folder.glob(f"{self.base}.*nb[ci]"):
+            if _source_hash() not in file.name:
+                file.unlink(missing_ok=True)
+
+    def _path(self, key: Any) -> Path:
+        types = blake2b(repr((numba.__version__, key)).encode(), digest_size=8).hexdigest()
+        return self.folder / f"{self.base}.{_source_hash()}.{types}.nbc"

@@ -1,0 +1,176 @@
+"""What the results of a grid say: means and deviations, the best and the second, what they cost."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from chronospike.experiments.paper_results import paper_score
+from chronospike.experiments.significance import LEVEL, PairedTest, Pairs, compare_pairs
+
+METRICS = {"macro_f1": "Macro-F1", "micro_f1": "Micro-F1"}
+Result = Mapping[str, Any]
+Rank = Literal["best", "second", ""]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A variant at a ratio by a metric.
+
+    Attributes:
+        scores: of the runs that are done, between 0 and 1, by seed.
+        planned: how many runs were asked for.
+        instead: what to show where no run is done: `time`, `failed`, or `–` for not yet.
+        rank: among the variants at this ratio, as far as two decimals in percent tell.
+        paper: what the paper reports for this method.
+    """
+
+    scores: dict[int, float]
+    planned: int
+    instead: str = "–"
+    rank: Rank = ""
+    paper: float | None = None
+
+    @property
+    def mean(self) -> float | None:
+        return statistics.fmean(self.scores.values()) if self.scores else None
+
+    @property
+    def deviation(self) -> float | None:
+        """The standard deviation with n - 1; None for fewer than two runs."""
+        return statistics.stdev(self.scores.values()) if len(self.scores) > 1 else None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less the paper's."""
+        return None if self.mean is None or self.paper is None else self.mean - self.paper
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Means over the cells of a variant that are done; None where no cell says."""
+
+    variant: str
+    parameters: float | None
+    seconds_per_epoch: float | None
+    seconds: float | None
+    peak_memory_bytes: float | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything the tables and the page show.
+
+    Attributes:
+        variants: in the order given.
+        entries: by variant, ratio and metric.
+    """
+
+    variants: list[str]
+    ratios: list[float]
+    entries: dict[tuple[str, float, str], Entry]
+    tests: list[PairedTest]
+    costs: list[Cost]
+
+    @property
+    def has_paper(self) -> bool:
+        return any(entry.paper is not None for entry in self.entries.values())
+
+
+def summarise(results: Sequence[Result], dataset: str | None = None) -> Comparison:
+    """The comparison of a grid.
+
+    Args:
+        results: one for each cell; one without `status` has not ended.
+        dataset: its name, if it is one that the paper may have used.
+    """
+    variants = list(dict.fromkeys(result["variant"] for result in results))
+    ratios = sorted({result["ratio"] for result in results})
+    entries: dict[tuple[str, float, str], Entry] = {}
+    for metric in METRICS:
+        for ratio in ratios:
+            column = {name: _entry(_of(results, name, ratio), metric, dataset) for name in variants}
+            places = _ranks({name: entry.mean for name, entry in column.items()})
+            for name, entry in column.items():
+                entries[name, ratio, metric] = replace(entry, rank=places[name])
+    family = [pairs for metric in METRICS for pairs in _family(entries, variants, ratios, metric)]
+    return Comparison(variants, ratios, entries, compare_pairs(family), [_cost(results, name) for name in variants])
+
+
+def in_words(tests: Sequence[PairedTest], titles: Mapping[str, str]) -> list[str]:
+    """A sentence for each test, and one for those that had too few runs."""
+    sentences, left_out = [], []
+    for test in tests:
+        pairs = test.pairs
+        what = f"{METRICS[pairs.metric]} {'over all ratios' if pairs.ratio is None else f'at {100 * pairs.ratio:g} %'}"
+        if test.p is None:
+            left_out.append(f"{what} (n = {test.n})")
+            continue
+        verdict = "significant" if test.p <= LEVEL else "not significant"
+        names = f"{titles.get(pairs.best, pairs.best)} against {titles.get(pairs.second, pairs.second)}"
+        sentences.append(f"{what}: {names}, n = {test.n}, p = {test.p:.2g}, {verdict}.")
+    return [*sentences, *([f"Too few runs for a test: {', '.join(left_out)}."] if left_out else [])]
+
+
+def _of(results: Iterable[Result], variant: str, ratio: float) -> list[Result]:
+    return [one for one in results if one["variant"] == variant and one["ratio"] == ratio]
+
+
+def _entry(runs: Sequence[Result], metric: str, dataset: str | None) -> Entry:
+    scores = {one["seed"]: float(one[metric]) for one in runs if one.get("status") == "done"}
+    ends = [one.get("status") for one in runs]
+    instead = next((end for end in ("time", "failed") if end in ends), "–")
+    # A variant with settings of its own is not what the paper ran.
+    plain = next((one for one in runs if one["variant"] == one["method"]), None)
+    paper = None if plain is None else paper_score(dataset, plain["method"], metric, plain["ratio"])
+    return Entry(scores, len(runs), instead, paper=paper)
+
+
+def _ranks(means: Mapping[str, float | None]) -> dict[str, Rank]:
+    """Those that look alike in the table have the same rank; one variant alone has none."""
+    shown = {name: round(100 * mean, 2) for name, mean in means.items() if mean is not None}
+    order = sorted(set(shown.values()), reverse=True) if len(shown) > 1 else []
+    places: dict[float, Rank] = dict(zip(order, ("best", "second"), strict=False))
+    return {name: places.get(shown[name], "") if name in shown else "" for name in means}
+
+
+def _family(
+    entries: Mapping[tuple[str, float, str], Entry], variants: Sequence[str], ratios: Sequence[float], metric: str
+) -> list[Pairs]:
+    """The best against the second at each ratio, and over all of them."""
+    groups: list[tuple[float | None, Sequence[float]]] = [(ratio, [ratio]) for ratio in ratios]
+    groups += [(None, ratios)] if len(ratios) > 1 else []
+    found = []
+    for which, some in groups:
+        means = {
+            name: statistics.fmean(mean for mean in each if mean is not None)
+            for name in variants
+            if None not in (each := [entries[name, ratio, metric].mean for ratio in some])
+        }
+        if len(means) < 2:
+            continue
+        best, second = sorted(means, key=lambda name: -means[name])[:2]
+        scores = [
+            (score, entries[second, ratio, metric].scores[seed])
+            for ratio in some
+            for seed, score in entries[best, ratio, metric].scores.items()
+            if seed in entries[second, ratio, metric].scores
+        ]
+        found.append(Pairs(metric, which, best, second, scores))
+    return found
+
+
+def _cost(results: Sequence[Result], variant: str) -> Cost:
+    done = [one for one in results if one["variant"] == variant and one.get("status") == "done"]
+
+    def mean(key: str, some: Sequence[Result] = done) -> float | None:
+        values = [float(one[key]) for one in some if one.get(key) is not None]
+        return statistics.fmean(values) if values else None
+
+    # A cell that was interrupted knows only how long the rest of it took.
+    whole = [one for one in done if not one.get("resumed")]
+    return Cost(
+        variant, mean("parameters"), mean("seconds_per_epoch"), mean("seconds", whole), mean("peak_memory_bytes")
+    )

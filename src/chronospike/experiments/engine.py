@@ -1,0 +1,181 @@
+"""Runs cells, each in a process of its own, so that one can run out of time or memory and the rest goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from chronospike.experiments.cells import LOG, RESULT, SPEC, Cell, folder_of, is_settled, read_result
+from chronospike.files import write_json
+from chronospike.memory import available_bytes
+from chronospike.methods.registry import learner_type
+from chronospike.methods.simple import SimpleLearner
+
+# Simple methods take seconds, most of them for the start of Python: several at a time are several times quicker.
+MOST_AT_A_TIME = 8
+# Of a process with torch before it reads anything; known better once a cell of the method has ended.
+_LEAST_BYTES = 1_000_000_000
+_POLL_SECONDS = 0.05
+
+OnStart = Callable[[Sequence[Cell]], None]
+OnEnd = Callable[[Cell, Mapping[str, Any], float], None]
+
+
+@dataclass(frozen=True)
+class Slots:
+    """How the CPUs are shared out: `groups` of them, of which a cell takes one or all.
+
+    Attributes:
+        alone: methods whose cells take all groups, and so run with nothing beside them.
+    """
+
+    groups: tuple[tuple[int, ...], ...]
+    alone: frozenset[str] = frozenset()
+
+
+@dataclass
+class _Running:
+    cell: Cell
+    process: subprocess.Popen[bytes]
+    began: float
+    groups: set[int]
+
+
+def share_cpus(cpus: Sequence[int], methods: Collection[str], jobs: int | None) -> Slots:
+    """`jobs` cells at a time with the CPUs shared out; by default several simple methods, but one of any other.
+
+    What is trained by gradient uses all CPUs, or the GPU, and how long its epochs take is to be compared.
+    """
+    count = jobs or min(len(cpus), MOST_AT_A_TIME)
+    size = max(1, len(cpus) // count)
+    groups = tuple(tuple(cpus[(i * size + k) % len(cpus)] for k in range(size)) for i in range(count))
+    slow = () if jobs else (name for name in methods if not issubclass(learner_type(name), SimpleLearner))
+    return Slots(groups, frozenset(slow))
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    output: Path,
+    slots: Slots,
+    budget: float | None = None,
+    on_start: OnStart | None = None,
+    on_end: OnEnd | None = None,
+) -> None:
+    """Fit the cells that are not settled and leave a result in the folder of each.
+
+    Args:
+        budget: seconds that a cell may take.
+        on_start: is told which cells run whenever one has started.
+        on_end: is told of each cell that has ended, how, and after how many seconds.
+    """
+    # The quick ones first; several cells of the grid may be one.
+    waiting = list({one.id: one for one in cells if not is_settled(read_result(output, one), budget)}.values())
+    waiting.sort(key=lambda cell: cell.method in slots.alone)
+    running: list[_Running] = []
+    peaks: dict[str, int] = {}
+    try:
+        while waiting or running:
+            while waiting and (groups := _room(waiting[0], running, slots, peaks)):
+                running.append(_start(waiting.pop(0), output, slots, groups))
+                if on_start is not None:
+                    on_start([one.cell for one in running])
+            for one in list(running):
+                if (result := _ended(one, output, budget)) is not None:
+                    running.remove(one)
+                    peaks[one.cell.method] = max(peaks.get(one.cell.method, 0), result.get("peak_memory_bytes") or 0)
+                    if on_end is not None:
+                        on_end(one.cell, result, time.monotonic() - one.began)
+            time.sleep(_POLL_SECONDS)
+    finally:
+        for one in running:
+            _kill(one)
+
+
+def _room(cell: Cell, running: Sequence[_Running], slots: Slots, peaks: Mapping[str, int]) -> set[int]:
+    """The groups of CPUs that the cell can have now; none where it has to wait for them, or for memory."""
+    everything = set(range(len(slots.groups)))
+    free = everything.difference(*(one.groups for one in running))
+    if not running:
+        return everything if cell.method in slots.alone else {0}
+    if not free or cell.method in slots.alone:
+        return set()
+    # Those that run may not have taken their memory yet.
+    needed = sum(max(_LEAST_BYTES, peaks.get(one.method, 0)) for one in (cell, *(one.cell for one in running)))
+    return {min(free)} if needed <= available_bytes() else set()
+
+
+def _start(cell: Cell, output: Path, slots: Slots, groups: set[int]) -> _Running:
+    folder = folder_of(output, cell)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / RESULT).unlink(missing_ok=True)
+    write_json(folder / SPEC, cell.spec())
+    cpus = sorted({cpu for group in groups for cpu in slots.groups[group]})
+    command = [sys.executable, "-m", "chronospike.experiments.cell", str(folder), ",".join(map(str, cpus))]
+    with (folder / LOG).open("wb") as log:
+        # A session of its own, to be ended with whatever it starts; its standard input tells it when we are gone.
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    return _Running(cell, process, time.monotonic(), groups)
+
+
+def _ended(one: _Running, output: Path, budget: float | None) -> dict[str, Any] | None:
+    """How a cell ended; None while it runs."""
+    late = budget is not None and time.monotonic() - one.began > budget
+    # Left unreaped until all of it is killed, lest its number goes to a stranger.
+    flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    if not late and os.waitid(os.P_PID, one.process.pid, flags) is None:
+        return None
+    _kill(one)
+    result = read_result(output, one.cell)
+    if result is None:
+        ended = _timed_out(budget) if late and budget is not None else _died(one.process.returncode)
+        write_json(folder_of(output, one.cell) / RESULT, ended)
+        result = {**ended, **one.cell.facts()}
+    return result
+
+
+def _timed_out(budget: float) -> dict[str, Any]:
+    return {"status": "time", "reason": f"took longer than the budget of {budget:g} s", "budget": budget}
+
+
+def _died(code: int) -> dict[str, Any]:
+    if code == -signal.SIGKILL:
+        reason = "killed, most likely by the system because memory ran out"
+    elif code < 0:
+        reason = f"ended by signal {signal.Signals(-code).name}"
+    else:
+        reason = f"ended with exit code {code} and no result"
+    return {"status": "failed", "reason": f"{reason}; {LOG} has what it printed"}
+
+
+def _kill(one: _Running) -> None:
+    """End the process and whatever it has started, if any of it still runs."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(one.process.pid, signal.SIGKILL)
+    one.process.wait()
+    if one.process.stdin is not None:
+        one.process.stdin.close()
+
+
+def seconds_left(cells: Sequence[Cell], took: Mapping[str, Sequence[float]], spent: float) -> float | None:
+    """How long the `cells` that are left will take, by what those of the same method took; None if none has ended.
+
+    Args:
+        took: seconds of each cell that has ended, by method.
+        spent: seconds since the first began; less than the sum of `took` where several ran at a time.
+    """
+    every = [seconds for one in took.values() for seconds in one]
+    if not every:
+        return None
+    usual = {method: sum(one) / len(one) for method, one in took.items()}
+    mean = sum(every) / len(every)
+    return sum(usual.get(cell.method, mean) for cell in cells) * spent / max(1e-9, sum(every))

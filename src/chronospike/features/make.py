@@ -1,0 +1,186 @@
+"""Making features: into a graph folder, for a run, from those of another graph, or in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from chronospike.config import Settings
+from chronospike.data.feature_store import Carry, FeatureSet, list_features, open_features, write_features
+from chronospike.data.graph import DynamicGraph
+from chronospike.data.storage import graph_key, open_graph
+from chronospike.errors import InputError
+from chronospike.features.options import DeepWalk, Options, Start
+from chronospike.features.recipes import METHODS, find_set, named_parts, plan_features, recipe
+from chronospike.locks import Tell
+
+Progress = Callable[[int, int, int], None]
+
+
+class Maker(Protocol):
+    """`make_features`, or what shows how far it is."""
+
+    def __call__(self, folder: Path, name: str, options: Options, *, device: str, start: Start | None) -> object: ...
+
+
+def make_features(
+    folder: str | Path,
+    name: str,
+    options: Options,
+    *,
+    dtype: DTypeLike = np.float32,
+    device: str = "auto",
+    overwrite: bool = False,
+    start: Start | None = None,
+    on_progress: Progress | None = None,
+    tell: Tell | None = None,
+) -> FeatureSet:
+    """Make the features of all steps and store them in a graph folder; goes on where an earlier call was stopped.
+
+    Args:
+        folder: of the graph.
+        name: of the feature set. One that is there with the same options is left as it is.
+        options: `DeepWalk(...)` or `FastRP(...)`.
+        dtype: float32, or float16 for half the space.
+        device: "auto", "cpu" or a CUDA device such as "cuda"; FastRP is always made on the CPU.
+        overwrite: make it again from the start.
+        start: features of another graph that DeepWalk begins with.
+        on_progress: called with (step, done, total), the last two of all steps, in tokens (DeepWalk) or steps (FastRP).
+        tell: called with a line before waiting for another process that makes the same set.
+    """
+    place, graph = Path(folder), open_graph(folder, features="none")
+    on_tokens, on_step = _listeners(graph, options, on_progress)
+    steps = _steps(graph, options, device, start, on_tokens)
+    made_with = {**options.recipe(), **({} if start is None else {"start": start.key})}
+    shape = (graph.num_steps, graph.num_nodes, options.dimension)
+    write_features(
+        place, name, made_with, graph_key(place), shape, dtype, steps.make_step, on_step, overwrite, steps, tell
+    )
+    return next(found for found in list_features(place) if found.name == name and found.complete)
+
+
+def ensure_features(
+    folder: Path,
+    settings: Settings,
+    device: str = "auto",
+    parts: list[str] | None = None,
+    *,
+    make: Maker = make_features,
+    on_note: Tell | None = None,
+) -> str:
+    """The features that the settings ask for, as `open_graph` takes them; what is not there yet is made.
+
+    Args:
+        parts: what an earlier run resolved the settings to.
+        on_note: called with a line where a set is taken that was made elsewhere.
+    """
+    place = _chosen(device)
+    planned = plan_features(folder, settings, place, parts)
+    for part in planned:
+        if part.note is not None and on_note is not None:
+            on_note(part.note)
+        if part.options is not None:
+            make(folder, part.name, part.options, device=place, start=None)
+    return "+".join(part.name for part in planned)
+
+
+def carry_features(
+    folder: Path, source: Path, parts: list[str], device: str = "auto", *, make: Maker = make_features
+) -> list[str]:
+    """What to read of the graph in `folder` instead of `parts`, which a model has learned on the graph in `source`.
+
+    DeepWalk sets are made beginning with those of `source`, under names that tell so; the others stay.
+    """
+    place, key = _chosen(device), graph_key(source)
+    recipes = {found.name: found.recipe for found in list_features(source) if found.complete}
+    result = []
+    for part in parts:
+        made_with = recipes.get(part, {})
+        if made_with.get("method") != "deepwalk":
+            result.append(part)
+            continue
+        known = [field.name for field in fields(DeepWalk) if field.name in made_with]
+        options = DeepWalk(**{name: made_with[name] for name in known})
+        found = find_set(folder, f"{part}-from-{key[:8]}", options, place)
+        if found.options is not None:
+            start = Start(open_graph(source, features="none"), open_features(source, part, key), key)
+            make(folder, found.name, options, device=place, start=start)
+        result.append(found.name)
+    return result
+
+
+def with_features_for(graph: DynamicGraph, settings: Settings, device: str = "cpu") -> DynamicGraph:
+    """`graph` with what the settings ask for, made in memory where it is not there: for use without a folder."""
+    if settings.features == "auto" and graph.has_features:
+        return graph
+    recipes = dict(recipe(settings, method) for method in METHODS)
+    parts = named_parts(settings, graph.features is not None, [])
+    unknown = next((part for part in parts if part != "own" and part not in recipes), None)
+    if unknown is not None:
+        raise InputError(
+            f"features '{unknown}': a set by name lies in a graph folder. Open it with "
+            "open_graph(folder, features=...), and leave the setting features at 'auto'"
+        )
+    if "own" in parts:
+        graph.require(own_features=True)
+    else:
+        graph = graph.with_features(None)
+    if graph.made_features:
+        return graph
+    return graph.with_made_features(*(_all_steps(graph, recipes[part], device) for part in parts if part != "own"))
+
+
+def _all_steps(graph: DynamicGraph, options: Options, device: str) -> NDArray[Any]:
+    """`[T, N, d]`."""
+    steps = _steps(graph, options, device)
+    values = np.empty((graph.num_steps, graph.num_nodes, options.dimension), dtype=np.float32)
+    for step in range(graph.num_steps):
+        values[step] = steps.make_step(step)
+    return values
+
+
+class _Steps(Carry, Protocol):
+    """A method at work on a graph."""
+
+    def make_step(self, step: int) -> NDArray[np.float32]: ...
+
+
+def _steps(
+    graph: DynamicGraph, options: Options, device: str, start: Start | None = None, on_tokens: Progress | None = None
+) -> _Steps:
+    # Imported here: both load numba, and most runs find their features made.
+    if isinstance(options, DeepWalk):
+        from chronospike.features.deepwalk import DeepWalkSteps
+
+        return DeepWalkSteps(graph, options, _chosen(device), on_tokens, start)
+    from chronospike.features.fastrp import FastRPSteps
+
+    return FastRPSteps(graph, options)
+
+
+def _listeners(
+    graph: DynamicGraph, options: Options, on_progress: Progress | None
+) -> tuple[Progress | None, Callable[[int, float], None] | None]:
+    """What to call after some tokens of a step, and after a step, so that `on_progress` hears of all steps."""
+    if on_progress is None:
+        return None, None
+    listen, steps = on_progress, graph.num_steps
+    if not isinstance(options, DeepWalk):
+        return None, lambda step, _: listen(step, step + 1, steps)
+    # Later snapshots hold more nodes and so more tokens; the number of seen nodes says how many.
+    seen = (np.asarray(graph.history.step_offsets[:, 1:]) > 0).sum(axis=0)
+    before = np.concatenate([[0], np.cumsum(seen * options.walks * options.epochs * options.length)])
+    return lambda step, done, _: listen(step, int(before[step]) + done, int(before[-1])), None
+
+
+def _chosen(device: str) -> str:
+    if device != "auto":
+        return device
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"

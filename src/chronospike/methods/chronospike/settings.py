@@ -1,0 +1,65 @@
+"""The settings of ChronoSpike; the defaults are the paper's."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from chronospike.config import AtLeastZero, Count, Dropout, Positive, Share, Width
+from chronospike.errors import InputError
+from chronospike.training.settings import TrainingSettings
+
+
+class ChronoSpikeSettings(TrainingSettings):
+    """Sampling, network and objective."""
+
+    # Sampling (section 4.2)
+    fanouts: tuple[Count, ...] = Field((5, 2), min_length=1, max_length=16, description="neighbours sampled per layer")
+    p: Share = Field(0.5, description="share of neighbours from the history")
+    history: Literal["strict", "inclusive"] = Field("strict", description="edges before t, or up to t")
+    mix: Literal["bernoulli", "split"] = Field("bernoulli", description="per slot, or fixed counts as in SpikeNet")
+    replace: bool = Field(False, description="sample with replacement")
+
+    # Network (sections 4.2 to 4.4)
+    hidden: tuple[Width, ...] = Field((128, 64), min_length=1, max_length=16, description="channels per layer")
+    heads: Count = Field(4, description="attention heads over neighbours")
+    dropout: Dropout = Field(0.7, description="on the spikes between layers")
+    aggregator: Literal["attention", "mean", "sum"] = "attention"
+    neuron: Literal["adaptive", "fixed", "relu"] = "adaptive"
+    neuron_form: Literal["softplus", "raw"] = Field("softplus", description="'raw' is the paper's bare parameter")
+    reset_gradient: Literal["detach", "full", "straight_through"] = "detach"
+    temporal: Literal["transformer", "lstm", "mean", "last"] = "transformer"
+    temporal_heads: Count = Field(4, description="attention heads over steps")
+    feedforward: Width = Field(128, description="width inside the Transformer")
+    temporal_dropout: Dropout = 0.1
+    positions: Literal["learned", "rotary"] = "learned"
+    max_steps: Count = Field(200, description="rows of the position table; gives the paper's parameter count")
+    static: bool = Field(False, description="use the last snapshot only, without the history before it (an ablation)")
+    label_inputs: bool = Field(False, description="training labels of sampled neighbours as extra inputs")
+    label_mask: Share = Field(0.2, description="share of those labels hidden in training")
+
+    # Objective (section 4.5)
+    contrastive: AtLeastZero = Field(0.1, description="weight λ of the InfoNCE term")
+    temperature: Positive = Field(0.5, description="of the InfoNCE term")
+    view_dropout: Dropout = Field(0.1, description="makes the two views of the InfoNCE term")
+
+    # Computing
+    precision: Literal["auto", "single", "half"] = Field(
+        "auto", description="of features and products; 'auto' is 'half' on a GPU. Sums and membranes stay single"
+    )
+    kernels: Literal["auto", "plain"] = Field("auto", description="'plain' leaves the compiled kernels aside")
+    samples: Count = Field(1, description="sampled neighbourhoods averaged at inference")
+
+    def check(self) -> None:
+        super().check()
+        if len(self.fanouts) != len(self.hidden):
+            raise InputError(f"fanouts {self.fanouts} and hidden {self.hidden} must have one entry per layer each")
+        if self.aggregator == "attention":
+            for width in self.hidden:
+                if width % self.heads:
+                    raise InputError(f"hidden width {width} cannot be split into {self.heads} heads")
+        if self.temporal == "transformer" and self.hidden[-1] % self.temporal_heads:
+            raise InputError(
+                f"the last hidden width {self.hidden[-1]} cannot be split into {self.temporal_heads} temporal heads"
+            )

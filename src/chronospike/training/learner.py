@@ -1,0 +1,176 @@
+"""The protocol of a method: a learner is fitted to a task, and what comes out answers for any nodes.
+
+A learner lives in one file of `methods/` and has one line in its registry. Runs, commands, comparisons and reports know
+it by the two classes here alone.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chronospike.config import Settings
+from chronospike.data.graph import DynamicGraph
+from chronospike.data.splits import Split
+from chronospike.errors import InputError
+from chronospike.training.smoothing import choose_and_smooth
+from chronospike.training.task import Nodes, Task, seen_part
+
+if TYPE_CHECKING:
+    import torch
+
+    from chronospike.training.loop import Watcher
+    from chronospike.training.run_folder import RunFolder
+
+Kind = TypeVar("Kind", bound=Settings)
+Progress = Callable[[int, int], None]  # nodes done, nodes in all
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a fit took.
+
+    Attributes:
+        parameters: trainable ones.
+        seconds_per_epoch: the median; None for a method without epochs.
+        epochs, best_epoch: how many, and which one was kept.
+        peak_memory: bytes, of the GPU if it was fitted there, else of the process.
+    """
+
+    parameters: int = 0
+    seconds_per_epoch: float | None = None
+    epochs: int | None = None
+    best_epoch: int | None = None
+    peak_memory: int | None = None
+
+
+@dataclass(frozen=True)
+class FitContext:
+    """What surrounds a fit; none of it changes what is learned.
+
+    Attributes:
+        run: the folder that checkpoints and the log of epochs go to, if any.
+        resume: begin with the checkpoints that are there.
+        watcher: is told of every batch and epoch.
+        on_note: is told, in a line, of what a user might not expect.
+    """
+
+    run: RunFolder | None = None
+    resume: bool = False
+    watcher: Watcher | None = None
+    on_note: Callable[[str], None] | None = None
+
+    def note(self, text: str) -> None:
+        if self.on_note is not None:
+            self.on_note(text)
+
+
+class Fitted(ABC):
+    """A fitted method, and how it is to be used.
+
+    Attributes:
+        task: what it answers with; after a refit the validation nodes are training nodes there.
+        split: the split of the labels before any refit.
+    """
+
+    task: Task
+    split: Split
+    cost: Cost
+
+    @abstractmethod
+    def probabilities(self, nodes: Nodes, on_nodes: Progress | None = None) -> NDArray[np.floating[Any]]:
+        """`[K, C]` class probabilities of `nodes [K]`."""
+
+    @abstractmethod
+    def embeddings(self, nodes: Nodes, on_nodes: Progress | None = None) -> NDArray[np.float32]:
+        """`[K, d]` embeddings of `nodes [K]`; `InputError` for a method that has none."""
+
+    @abstractmethod
+    def until(self, last_step: int) -> Fitted:
+        """The same, to be used as of a step: see `Task.until`."""
+
+    def held_out(self) -> Fitted | None:
+        """The fit that has not seen the validation labels: this one, or after a refit the first if it is at hand."""
+        return self
+
+    @property
+    def was_refitted(self) -> bool:
+        """Whether it has learned from the validation nodes, too."""
+        return len(self.split.validation) > 0 and len(self.task.split.validation) == 0
+
+    def save(self, run: RunFolder) -> None:
+        """Write what `Learner.load` needs beside the settings and labels of the run; nothing by default."""
+        return
+
+    def details(self) -> dict[str, Any]:
+        """What a reader of the run may want to know of this method, ready for JSON."""
+        return {}
+
+    def smoothed(self, probabilities: Values) -> tuple[Values, dict[str, float]]:
+        """Correct and Smooth of the probabilities `[N, C]` of all nodes, and the strengths that it chose."""
+        first = self.held_out()
+        if first is None:
+            raise InputError(
+                "to smooth a run with refit, the checkpoint of its first fit is needed, and its folder checkpoint/ is "
+                "gone"
+            )
+        everyone = np.arange(self.task.graph.num_nodes)
+        tried = None if first is self else first.probabilities(everyone).astype(np.float64)
+        split, last = seen_part(self.split, self.task.graph, self.task.last_step), self.task.last_step
+        return choose_and_smooth(self.task.graph, probabilities, split.train, split.validation, tried, last)
+
+
+class Learner(ABC, Generic[Kind]):
+    """A method with its settings.
+
+    Attributes:
+        name: as users write it.
+        title: as tables show it.
+        summary: a line on what it does.
+        settings_type: the settings it has.
+        needs_features: whether it reads features of nodes.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    summary: ClassVar[str]
+    settings_type: ClassVar[type[Settings]] = Settings
+    needs_features: ClassVar[bool] = True
+
+    def __init__(self, settings: Kind) -> None:
+        self.settings = settings
+
+    @abstractmethod
+    def fit(self, task: Task, context: FitContext | None = None) -> Fitted:
+        """Learn from the training nodes of the task; its validation nodes may choose, its test nodes never do."""
+
+    @abstractmethod
+    def load(self, task: Task, run: RunFolder) -> Fitted:
+        """What `fit` returned for the labels of the task and `Fitted.save` wrote, perhaps on a graph that has grown."""
+
+    def check(self, graph: DynamicGraph) -> None:
+        """Raise where the method cannot learn from this graph."""
+        graph.require(classes=2)
+
+    @property
+    def memory_advice(self) -> str:
+        """What to change when memory runs out."""
+        return "Use a smaller graph"
+
+    def require_memory(self, graph: DynamicGraph, to_make: int, train: int, device: torch.device) -> None:
+        """Raise where a fit to `train` nodes needs more memory than there is, once `to_make` feature sets are made."""
+        return
+
+    def estimate(self, graph: DynamicGraph, width: int) -> dict[str, Any]:
+        """What a fit would take with `width` inputs a node, as `--dry-run` says it; nothing where nobody counted it."""
+        return {}
+
+    def is_finished(self, run: RunFolder) -> bool:
+        """Whether a run with these settings, perhaps longer than before, has nothing left to train."""
+        return True

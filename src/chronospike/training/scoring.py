@@ -1,0 +1,185 @@
+"""What a fitted method is worth: its scores beside those of simple methods, and what to look at."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from chronospike.data.graph import DynamicGraph
+from chronospike.errors import InputError
+from chronospike.training.hardware import device_name, versions
+from chronospike.training.learner import Fitted, Learner, Progress
+from chronospike.training.metrics import Scores, score_predictions
+from chronospike.training.task import Nodes
+
+# All nodes are predicted up to so many, which takes minutes on a CPU and seconds on a GPU, or up to so many times the
+# training nodes, which takes as long as about four epochs; beyond both, only the nodes that are scored.
+_PREDICT_ALL = {"cpu": 200_000, "cuda": 5_000_000}
+_PREDICT_EPOCHS = 10
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What `score` found.
+
+    Attributes:
+        metrics: ready for JSON.
+        nodes: `[K]` those that were predicted.
+        probabilities: `[K, C]` of these, smoothed if that was asked for.
+    """
+
+    metrics: dict[str, Any]
+    nodes: NDArray[np.int64]
+    probabilities: NDArray[np.float64]
+
+
+def score(
+    fitted: Fitted,
+    references: Sequence[Learner[Any]] = (),
+    smooth: bool = False,
+    on_nodes: Progress | None = None,
+    earlier_validation: dict[str, Any] | None = None,
+) -> Scored:
+    """Score a fitted method on its test nodes.
+
+    Args:
+        references: simple methods to be fitted to the same labels, and scored beside it.
+        smooth: also spread the labels over the edges.
+        earlier_validation: the validation scores of a refitted method whose first fit is gone.
+    """
+    task, split, graph = fitted.task, fitted.split, fitted.task.graph
+    if not len(split.test):
+        raise InputError("no node of this graph can be scored: only training nodes have labels of the run's classes")
+    began = time.perf_counter()
+    # Smoothing spreads what the method says of all nodes.
+    most = max(_PREDICT_ALL[task.device.type], _PREDICT_EPOCHS * len(split.train))
+    takes_all = smooth or graph.num_nodes <= most
+    nodes = np.arange(graph.num_nodes) if takes_all else np.union1d(split.validation, split.test)
+    probabilities = np.zeros((graph.num_nodes, graph.num_classes))
+    probabilities[nodes] = fitted.probabilities(nodes, on_nodes)
+    seconds = time.perf_counter() - began
+    predicted = probabilities.argmax(axis=1)
+    first = fitted.held_out()
+    held_out = predicted
+    if first is not None and first is not fitted and len(split.validation):
+        held_out = predicted.copy()
+        held_out[split.validation] = first.probabilities(split.validation).argmax(axis=1)
+    validation = as_dict(_scores(graph, held_out, split.validation), graph.class_names, len(split.validation))
+    metrics: dict[str, Any] = {
+        "test": as_dict(_scores(graph, predicted, split.test), graph.class_names, len(split.test)),
+        "validation": validation if first is not None else earlier_validation,
+        "refit": {"nodes": len(task.split.train)} if fitted.was_refitted else None,
+        "baselines": reference_scores(fitted, references),
+        "confidently_wrong": confidently_wrong(graph, probabilities, split.test),
+        "unlabelled": unlabelled_shares(fitted, predicted, nodes),
+        "smoothed": None,
+        "parameters": fitted.cost.parameters,
+        "seed": task.seed,
+        "classes": list(graph.class_names),
+        "inference": {"nodes": len(nodes), "seconds": seconds},
+        "notes": [],
+        "split": split.facts,
+        "graph": graph.summary(),
+        "device": device_name(task.device),
+        "versions": versions(),
+        **fitted.details(),
+    }
+    if smooth:
+        probabilities, strengths = fitted.smoothed(probabilities)
+        found = _scores(graph, probabilities.argmax(axis=1), split.test)
+        metrics["smoothed"] = {"macro_f1": found.macro_f1, "micro_f1": found.micro_f1, "strengths": strengths}
+    return Scored(metrics, nodes, probabilities[nodes])
+
+
+def score_nodes(fitted: Fitted, nodes: Nodes) -> Scores:
+    """Scores of what a fitted method says of `nodes`."""
+    predicted = torch.from_numpy(fitted.probabilities(nodes).argmax(axis=1))
+    return score_predictions(torch.from_numpy(fitted.task.labels(nodes)), predicted, fitted.task.graph.num_classes)
+
+
+def only_scored(nodes: int, of: int, run: str) -> str:
+    """What a reader of the predictions is told where not all nodes were predicted."""
+    command = shlex.join(["chronospike", "predict", run, "-o", "predictions.csv"])
+    return (
+        f"predictions.csv holds the {nodes:,} validation and test nodes of {of:,}, since all would take long. "
+        f"For all of them: {command}"
+    )
+
+
+def _scores(graph: DynamicGraph, predicted: NDArray[np.integer[Any]], nodes: Nodes) -> Scores:
+    """Scores of `predicted [N]` on `nodes`."""
+    truth = torch.from_numpy(np.asarray(graph.labels)[nodes].astype(np.int64))
+    return score_predictions(truth, torch.from_numpy(predicted[nodes]), graph.num_classes)
+
+
+def as_dict(scores: Scores, class_names: tuple[str, ...], nodes: int) -> dict[str, Any]:
+    """Scores ready for JSON, with the class names."""
+    return {
+        "macro_f1": scores.macro_f1,
+        "micro_f1": scores.micro_f1,
+        "per_class_f1": dict(zip(class_names, scores.per_class, strict=True)),
+        "confusion": [list(row) for row in scores.confusion],
+        "nodes": nodes,
+    }
+
+
+def reference_scores(fitted: Fitted, references: Sequence[Learner[Any]]) -> dict[str, dict[str, Any]]:
+    """Test scores of other methods that learn from the same labels, by their titles."""
+    task, nodes = replace(fitted.task, split=fitted.split), fitted.split.test
+    result: dict[str, dict[str, Any]] = {}
+    for learner in references:
+        if learner.needs_features and task.features is None:
+            continue
+        reference = learner.fit(task)
+        found = score_nodes(reference, nodes)
+        result[learner.title] = {"macro_f1": found.macro_f1, "micro_f1": found.micro_f1, **reference.details()}
+    return result
+
+
+def confidently_wrong(
+    graph: DynamicGraph, probabilities: NDArray[Any], nodes: Nodes, limit: int = 20
+) -> list[dict[str, Any]]:
+    """Those of `nodes` that are wrong with the highest probabilities `[N, C]`, with the ids and classes of the user."""
+    truth = np.asarray(graph.labels)[nodes]
+    predicted = probabilities[nodes].argmax(axis=1)
+    sure = probabilities[nodes, predicted]
+    wrong = np.flatnonzero(predicted != truth)
+    chosen = wrong[np.argsort(-sure[wrong], kind="stable")[:limit]]
+    return [
+        {
+            "node": graph.ids[int(nodes[i])],
+            "class": graph.class_names[truth[i]],
+            "predicted": graph.class_names[predicted[i]],
+            # A mean of single-precision probabilities may end a rounding above one.
+            "probability": min(1.0, round(float(sure[i]), 6)),
+        }
+        for i in chosen
+    ]
+
+
+def unlabelled_shares(fitted: Fitted, predicted: NDArray[np.integer[Any]], nodes: Nodes) -> dict[str, Any] | None:
+    """How many of the unlabelled among `nodes` are predicted as each class (`predicted [N]`), and the training labels.
+
+    None where there are no such nodes.
+    """
+    graph, train = fitted.task.graph, fitted.task.split.train
+    unknown = nodes[np.asarray(graph.labels)[nodes] < 0]
+    if len(unknown) == 0:
+        return None
+
+    def per_class(codes: NDArray[np.integer[Any]]) -> dict[str, int]:
+        sizes = np.bincount(codes, minlength=graph.num_classes)
+        return dict(zip(graph.class_names, sizes.tolist(), strict=True))
+
+    return {
+        "nodes": len(unknown),
+        "predicted": per_class(predicted[unknown]),
+        "training": per_class(fitted.task.labels(train)),
+    }

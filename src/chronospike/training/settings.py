@@ -1,0 +1,34 @@
+"""The settings of methods that are trained by gradient; the defaults are the paper's (section 4.5, Algorithm 2)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from chronospike.config import AtLeastZero, Count, Dropout, Positive, Settings
+
+
+class TrainingSettings(Settings):
+    """What the training loop reads."""
+
+    epochs: Count = 100
+    batch_size: Count = Field(1024, description="at most so many nodes a batch")
+    min_batches: Count = Field(1, description="at least so many batches an epoch, where that leaves 32 nodes in each")
+    accumulate: Count = Field(1, description="batches per step of the optimiser")
+    learning_rate: Positive = 5e-3
+    weight_decay: AtLeastZero = 1e-4
+    schedule: Literal["constant", "cosine"] = "constant"
+    clip: AtLeastZero = Field(1.0, description="largest gradient norm; 0 turns clipping off")
+    selection: Literal["macro_f1", "micro_f1"] = Field("macro_f1", description="validation score of the best epoch")
+    patience: Count = Field(10, description="epochs without a better validation score")
+    refit: bool = Field(
+        False, description="then train again on the validation nodes too, for the best number of epochs"
+    )
+    class_weights: Literal["none", "balanced"] = Field("none", description="'balanced' for skewed labels")
+    label_smoothing: Dropout = Field(0.0, description="share of each label given to all classes alike")
+    weight_average: Dropout = Field(0.0, description="running mean of the weights: share kept at each step; 0 for none")
+
+    def batch_nodes(self, train: int) -> int:
+        """Nodes a batch: `batch_size`, or fewer where a small training set would make too few batches an epoch."""
+        return min(self.batch_size, max(32, -(-train // self.min_batches)))

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from chronospike.data.graph import DynamicGraph
+from chronospike.data.label_features import label_features, stratified_folds
+from chronospike.data.label_propagation import label_propagation
+from chronospike.data.synthetic import synthetic_graph
+from tests.path_of_four import path_of_four
+from tests.small_runs import small_graph, with_other_future
+
+CLASSES = 3
+
+
+def _mixed(directed: bool = False) -> DynamicGraph:
+    """Three classes that know nothing of whom they meet."""
+    graph = synthetic_graph(
+        nodes=300, steps=4, classes=CLASSES, degree=2.0, feature_dim=0, timing=0.0, directed=directed
+    )
+    return graph.with_labels(np.random.default_rng(5).integers(0, CLASSES, 300), graph.class_names)
+
+
+def _labels(graph: DynamicGraph, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
+    assert graph.labels is not None
+    return graph.labels[nodes]
+
+
+def test_one_and_two_hops_on_a_path_by_hand() -> None:
+    """Nodes 0 and 3 are known. Either sees the other nowhere: it is three hops away."""
+    graph = path_of_four().with_labels(np.array([0, 0, 1, 1]), ("a", "b"))
+    values = label_features(
+        graph, np.array([0, 3]), np.array([0, 1]), np.array([0, 1]), recencies=(0.0,), diffusions=()
+    )
+    assert values.tolist() == [[0, 0, 0, 0], [1, 0, 0, 1], [0, 1, 1, 0], [0, 0, 0, 0]]
+
+
+def test_recency_weighs_an_old_neighbour_against_a_new_one_by_hand() -> None:
+    """Node 1 met node 0 at step 0 and node 2 at step 1; with recency ln 4 the edges weigh ¼ and 1."""
+    graph = path_of_four((0, 1, 1), 2).with_labels(np.array([0, 0, 1, 1]), ("a", "b"))
+    known, labels, folds = np.array([0, 2]), np.array([0, 1]), np.array([0, 1])
+    values = label_features(graph, known, labels, folds, recencies=(np.log(4),), diffusions=())
+    old, new = 0.25 / np.sqrt(0.25 * 1.25), 1 / np.sqrt(1.25 * 2)
+    np.testing.assert_allclose(values[1, :2], [old / (old + new), new / (old + new)], rtol=1e-6)
+
+
+def test_diffusion_of_all_known_labels_reaches_the_other_nodes() -> None:
+    graph, known = _mixed(), np.arange(0, 300, 2)
+    folds = stratified_folds(_labels(graph, known), 10, seed=0)
+    values = label_features(graph, known, _labels(graph, known), folds, recencies=(3.0,), diffusions=((0.9, 50),))
+    others = np.setdiff1d(np.flatnonzero(~graph.isolated), known)
+    np.testing.assert_allclose(values[others, 6:], label_propagation(graph, known)[others], atol=1e-6)
+
+
+def test_columns_are_by_recency_then_by_kind_then_by_class() -> None:
+    graph, known = _mixed(), np.arange(100)
+    labels, folds = _labels(graph, known), known % 10
+    values = label_features(graph, known, labels, folds)
+    assert values.shape == (300, 12 * CLASSES)
+    alone = label_features(graph, known, labels, folds, recencies=(8.0,), diffusions=((0.5, 15),))
+    assert np.array_equal(values[:, -3:], alone[:, -3:])
+    assert np.array_equal(values[:, 24:30], alone[:, :6])
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_no_known_node_can_see_its_own_label(directed: bool) -> None:
+    graph, known = _mixed(directed), np.arange(200)
+    labels, folds = _labels(graph, known), known % 10
+    before = label_features(graph, known, labels, folds)
+    for node in range(20):
+        other = labels.copy()
+        other[node] = (other[node] + 1) % CLASSES
+        after = label_features(graph, known, other, folds)
+        assert np.array_equal(after[node], before[node])
+        assert not np.array_equal(after, before)
+
+
+def test_a_known_node_reads_what_it_would_if_its_fold_were_unknown() -> None:
+    graph, known = _mixed(), np.arange(200)
+    labels, folds = _labels(graph, known), known % 10
+    values = label_features(graph, known, labels, folds)
+    rest = folds != 3
+    without = label_features(graph, known[rest], labels[rest], folds[rest])
+    np.testing.assert_allclose(values[known[~rest]], without[known[~rest]], atol=1e-6)
+    assert not np.allclose(values[200:], without[200:], atol=1e-3)
+
+
+def test_labels_that_are_drawn_by_lot_cannot_be_read_off() -> None:
+    """Were a node's own label in what it reads, two hops and diffusion would give it away."""
+    graph = _mixed()
+    known = np.flatnonzero(~graph.isolated)
+    labels = _labels(graph, known)
+    values = label_features(graph, known, labels, stratified_folds(labels, 10, seed=1))[known]
+    hits = (values.reshape(len(known), 12, CLASSES).argmax(axis=2) == labels[:, None]).mean(axis=0)
+    # Five standard deviations of a share of a third.
+    assert np.all(np.abs(hits - 1 / CLASSES) < 5 * np.sqrt(2 / 9 / len(known)))
+
+
+def test_edges_after_the_last_step_change_nothing() -> None:
+    graph, known = small_graph(), np.arange(60)
+    labels, folds = _labels(graph, known), known % 10
+    one, other = (label_features(g, known, labels, folds, last_step=2) for g in (graph, with_other_future(graph, 2)))
+    assert np.array_equal(one, other)
+    assert not np.array_equal(one, label_features(graph, known, labels, folds))
+
+
+def test_labels_of_nodes_that_are_not_known_change_nothing() -> None:
+    graph, known = small_graph(), np.arange(60)
+    labels, folds = _labels(graph, known), known % 10
+    hidden = np.where(np.arange(120) < 60, _labels(graph, np.arange(120)), -1)
+    one, other = (label_features(g, known, labels, folds) for g in (graph, replace(graph, labels=hidden)))
+    assert np.array_equal(one, other)
+
+
+def test_folds_hold_equally_many_nodes_of_every_class() -> None:
+    labels = np.repeat([0, 1, 2], [57, 30, 4])
+    folds = stratified_folds(labels, 10, seed=0)
+    assert set(np.bincount(folds, minlength=10)) == {9, 10}
+    for code in range(3):
+        sizes = np.bincount(folds[labels == code], minlength=10)
+        assert sizes.max() - sizes.min() <= 1
+
+
+def test_the_seed_decides_the_folds() -> None:
+    labels = np.arange(100) % 2
+    first, again, other = (stratified_folds(labels, 10, seed).tolist() for seed in (0, 0, 1))
+    assert first == again
+    assert first != other

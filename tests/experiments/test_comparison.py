@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from chronospike.experiments.comparison import in_words, summarise
+from tests.experiments.small_grids import done
+
+
+def _failed(variant: str, ratio: float, seed: int, status: str | None) -> dict[str, Any]:
+    facts = {"variant": variant, "method": variant, "ratio": ratio, "seed": seed}
+    return facts if status is None else {**facts, "status": status, "reason": "why"}
+
+
+def test_the_deviation_is_that_of_a_sample() -> None:
+    found = summarise([done("a", 0.8, seed, score) for seed, score in enumerate((0.7, 0.8, 0.9))])
+    entry = found.entries["a", 0.8, "macro_f1"]
+    # (0.1² + 0² + 0.1²) / (3 - 1)
+    assert entry.mean == pytest.approx(0.8)
+    assert entry.deviation == pytest.approx(math.sqrt(0.01))
+
+
+def test_one_run_has_no_deviation() -> None:
+    assert summarise([done("a", 0.8, 0, 0.7)]).entries["a", 0.8, "macro_f1"].deviation is None
+
+
+def test_each_metric_and_ratio_has_a_best_and_a_second() -> None:
+    scores = {"a": (0.5, 0.9), "b": (0.7, 0.8), "c": (0.6, 0.1)}
+    found = summarise([done(name, 0.8, 0, macro, micro) for name, (macro, micro) in scores.items()])
+    ranks = {metric: [found.entries[name, 0.8, metric].rank for name in "abc"] for metric in ("macro_f1", "micro_f1")}
+    assert ranks == {"macro_f1": ["", "best", "second"], "micro_f1": ["best", "second", ""]}
+
+
+def test_those_that_look_alike_are_best_together() -> None:
+    found = summarise([done(name, 0.8, 0, score) for name, score in (("a", 0.70001), ("b", 0.7), ("c", 0.6))])
+    assert [found.entries[name, 0.8, "macro_f1"].rank for name in "abc"] == ["best", "best", "second"]
+
+
+def test_a_method_alone_is_not_the_best() -> None:
+    assert summarise([done("a", 0.8, 0, 0.7)]).entries["a", 0.8, "macro_f1"].rank == ""
+
+
+@pytest.mark.parametrize(
+    ("statuses", "shown"), [(["time", "failed"], "time"), (["failed", None], "failed"), ([None, None], "–")]
+)
+def test_without_a_score_stands_why(statuses: list[str | None], shown: str) -> None:
+    entry = summarise([_failed("a", 0.8, seed, status) for seed, status in enumerate(statuses)])
+    found = entry.entries["a", 0.8, "micro_f1"]
+    assert (found.mean, found.instead, found.planned) == (None, shown, 2)
+
+
+def test_the_papers_figure_stands_beside_the_plain_method_on_its_dataset() -> None:
+    results = [done("chronospike", 0.8, 0, 0.8), {**done("no clip", 0.8, 0, 0.8), "method": "chronospike"}]
+    found = summarise(results, "dblp").entries
+    assert found["chronospike", 0.8, "macro_f1"].paper == pytest.approx(0.7913)
+    assert found["chronospike", 0.8, "macro_f1"].difference == pytest.approx(0.0087)
+    assert found["no clip", 0.8, "macro_f1"].paper is None
+    assert summarise(results, "pubmed").entries["chronospike", 0.8, "macro_f1"].paper is None
+
+
+def test_the_best_is_tested_against_the_second_over_all_ratios() -> None:
+    results = [
+        done(name, ratio, seed, base + seed / 1000 * lead)
+        for name, base, lead in (("low", 0.3, 0), ("best", 0.8, 2), ("second", 0.75, 1))
+        for ratio in (0.4, 0.8)
+        for seed in range(5)
+    ]
+    for number, one in enumerate(results):
+        one["macro_f1"] += number / 1e5
+    tests = summarise(results).tests
+    pooled = [test for test in tests if test.pairs.ratio is None]
+    assert [(test.pairs.metric, test.pairs.best, test.pairs.second) for test in pooled] == [
+        ("macro_f1", "best", "second"),
+        ("micro_f1", "best", "second"),
+    ]
+    # Ten pairs of distinct macro scores; of micro the two ratios repeat each other, and five pairs are too few.
+    assert [(test.n, test.p) for test in pooled] == [(10, pytest.approx(2 / 2**10)), (5, None)]
+    words = in_words(tests, {"best": "The Best"})
+    assert words[0] == "Macro-F1 over all ratios: The Best against second, n = 10, p = 0.002, significant."
+    assert words[1].startswith("Too few runs for a test: Macro-F1 at 40 % (n = 5), ")
+
+
+def test_costs_are_means_and_leave_out_the_time_of_a_resumed_fit() -> None:
+    cost = {"parameters": 10, "seconds_per_epoch": None, "peak_memory_bytes": 100}
+    results = [
+        done("a", 0.8, 0, 0.5, seconds=3.0, resumed=False, **cost),
+        done("a", 0.8, 1, 0.5, seconds=5.0, resumed=False, **{**cost, "peak_memory_bytes": 300}),
+        done("a", 0.8, 2, 0.5, seconds=0.1, resumed=True, **{**cost, "peak_memory_bytes": 200}),
+    ]
+    (found,) = summarise(results).costs
+    assert (found.parameters, found.seconds_per_epoch, found.seconds, found.peak_memory_bytes) == (10, None, 4.0, 200)

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from chronospike.data.csr import history_and_snapshot
+from chronospike.data.splits import Split
+from chronospike.data.storage import open_graph, save_graph
+from chronospike.errors import GraphError, InputError
+from chronospike.methods.chronospike.network import architecture, new_model
+from chronospike.methods.chronospike.settings import ChronoSpikeSettings as Settings
+from chronospike.nn.model import ChronoSpike
+from chronospike.rng import stream
+from chronospike.training.task import make_task, split_for
+from tests.small_runs import CPU, same_weights, small_graph, small_network, small_settings
+
+
+@pytest.mark.parametrize(("classes", "parameters"), [(10, 105_738), (5, 105_413), (6, 105_478)])
+def test_the_papers_parameter_counts(classes: int, parameters: int) -> None:
+    assert new_model(Settings(), 128, classes).parameter_count() == parameters
+
+
+def test_label_inputs_widen_the_first_layer_by_the_classes() -> None:
+    assert architecture(Settings(), 128, 10).inputs == 128
+    assert architecture(Settings(label_inputs=True), 128, 10).inputs == 138
+
+
+def test_the_seed_decides_the_first_weights_in_a_stream_of_their_own() -> None:
+    for seed in (0, 1):
+        settings = small_settings(seed=seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(stream(seed, "init"))
+            expected = ChronoSpike(architecture(settings, 8, 2)).state_dict()
+        assert same_weights(new_model(settings, 8, 2).state_dict(), expected)
+
+
+def test_a_new_model_leaves_the_global_generator_alone() -> None:
+    before = torch.random.get_rng_state()
+    new_model(small_settings(), 8, 2)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_the_network_sees_all_steps_the_static_one_the_last_and_as_of_those_before() -> None:
+    graph = small_graph()
+    assert small_network(graph).steps == (0, 1, 2, 3, 4)
+    assert small_network(graph, static=True).steps == (4,)
+    for static, steps in ((False, (0, 1, 2)), (True, (2,))):
+        network = small_network(graph, static=static)
+        assert network.for_task(network.task.until(2)).steps == steps
+
+
+@pytest.mark.parametrize("mix", ["bernoulli", "split"])
+def test_the_static_network_reads_no_edge_of_an_earlier_step(mix: str) -> None:
+    graph = small_graph()
+    rows, steps, neighbours = graph.snapshot.entries()
+    moved = np.where(steps < 4, (neighbours * 7 + 3) % 120, neighbours)
+    history, snapshot = history_and_snapshot(rows, moved, steps, 120, 5)
+    networks = [
+        small_network(one, static=True, mix=mix) for one in (graph, replace(graph, history=history, snapshot=snapshot))
+    ]
+    trees = [network.sampler.sample(range(120), steps=network.steps) for network in networks]
+    assert trees[0].nodes.equal(trees[1].nodes)
+    assert all(
+        set(drawn) <= {node, *graph.snapshot.at(node, 4).tolist()}
+        for node, drawn in enumerate(trees[0].neighbours(0)[0].tolist())
+    )
+
+
+@pytest.mark.parametrize(("training", "purpose"), [(True, "sampler"), (False, "inference")])
+def test_training_and_inference_sample_from_streams_of_their_own(training: bool, purpose: str) -> None:
+    network = small_network()
+    train = network.task.split.train
+    tree = network.sampler.sample(train, 2, purpose=purpose)
+    assert torch.equal(network.rows(train, 2, training).dense(), network.inputs.rows(tree).dense())
+
+
+def test_hops_hold_features_and_then_labels() -> None:
+    network = small_network(label_inputs=True)
+    hops = network.rows(network.task.split.train[:4], 0).hops()
+    assert [list(hop.shape) for hop in hops] == [[5, 4, 10], [5, 12, 10], [5, 24, 10]]
+    plain = small_network().rows(network.task.split.train[:4], 0).hops()
+    assert all(torch.equal(hop[..., :8], bare) for hop, bare in zip(hops, plain, strict=True))
+
+
+def test_a_split_that_is_given_is_used() -> None:
+    split = Split(np.array([0, 1]), np.array([2]), np.array([3]))
+    assert make_task(small_graph(), small_settings(), CPU, split).split is split
+
+
+def test_targets_are_the_classes_of_the_nodes() -> None:
+    graph = small_graph()
+    assert graph.labels is not None
+    assert small_network(graph).targets(np.array([5, 3])).tolist() == graph.labels[[5, 3]].tolist()
+
+
+def test_a_graph_mapped_from_disk_gives_no_warnings(tmp_path: Path) -> None:
+    graph = open_graph(save_graph(small_graph(), tmp_path / "graph"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        network = small_network(graph, label_inputs=True)
+        network.rows(network.task.split.train, 0, training=True)
+        network.targets(network.task.split.train)
+
+
+def test_what_is_missing_is_said() -> None:
+    graph = small_graph()
+    for changes, message in (
+        ({"features": None}, "no features"),
+        ({"labels": None, "class_names": ()}, "no labels"),
+        ({"labels": np.zeros(120, dtype=np.int64), "class_names": ("a",)}, "1 class, and 2 are needed"),
+    ):
+        with pytest.raises(GraphError, match=message):
+            make_task(replace(graph, **changes), small_settings(), CPU)
+
+
+def test_a_ratio_that_leaves_nothing_to_test_on_is_refused() -> None:
+    graph = small_graph()
+    assert graph.labels is not None
+    few = np.where(np.arange(120) < 4, graph.labels, -1)
+    with pytest.raises(InputError, match="4 labelled nodes at ratio 0.2 leave 0 to train on"):
+        split_for(graph.with_labels(few, graph.class_names), small_settings(ratio=0.2))
+
+
+@pytest.mark.parametrize(
+    ("train", "least", "size"), [(21_063, 8, 1024), (21_063, 1, 1024), (1_000, 8, 125), (1_001, 8, 126), (100, 8, 32)]
+)
+def test_a_small_training_set_is_cut_into_several_batches(train: int, least: int, size: int) -> None:
+    assert Settings(min_batches=least).batch_nodes(train) == size

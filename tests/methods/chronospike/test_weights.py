@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import pickle
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from chronospike.errors import StorageError
+from chronospike.methods.chronospike.weights import rebuild
+from chronospike.nn.model import Architecture, ChronoSpike
+from chronospike.nn.tree_features import TreeFeatures
+from chronospike.training import weights
+from chronospike.training.weights import class_names, description, load_weights, save_weights
+
+SMALL = Architecture(inputs=3, classes=2, hidden=(4, 4), heads=2, temporal_heads=2, feedforward=4, max_steps=5)
+
+
+def network(architecture: Architecture = SMALL) -> ChronoSpike:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        return ChronoSpike(architecture).eval()
+
+
+def saved(folder: Path, model: ChronoSpike | None = None) -> Path:
+    path = folder / "model.safetensors"
+    model = model or network()
+    save_weights(model, path, asdict(model.architecture), ["café", "b"])
+    return path
+
+
+def read_model(path: Path) -> ChronoSpike:
+    return rebuild(*load_weights(path), path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{}, {"neuron": "fixed"}, {"neuron": "relu"}, {"temporal": "lstm"}, {"aggregator": "sum"}, {"positions": "rotary"}],
+)
+def test_a_network_comes_back_as_it_was(tmp_path: Path, change: dict[str, str]) -> None:
+    model = network(replace(SMALL, **change))  # type: ignore[arg-type]
+    found = read_model(saved(tmp_path, model))
+    assert found.architecture == model.architecture
+    x = TreeFeatures(torch.randn(2, 14, 3, generator=torch.Generator().manual_seed(0)), (2, 4, 8))
+    with torch.no_grad():
+        assert torch.equal(found.eval()(x)[0], model(x)[0])
+
+
+def test_reading_leaves_the_generator_alone(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    before = torch.random.get_rng_state()
+    read_model(path)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_metadata_holds_the_classes_and_what_the_weights_belong_to(tmp_path: Path) -> None:
+    _, metadata = load_weights(saved(tmp_path))
+    assert class_names(metadata) == ["café", "b"]
+    assert description(metadata)["hidden"] == [4, 4]
+
+
+def test_the_same_network_gives_the_same_bytes(tmp_path: Path) -> None:
+    contents = {saved(tmp_path).read_bytes() for _ in range(8)}
+    assert len(contents) == 1
+
+
+def test_any_changed_byte_is_noticed(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    content = path.read_bytes()
+    for position in range(0, len(content), 61):
+        path.write_bytes(content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :])
+        with pytest.raises(StorageError):
+            read_model(path)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.99])
+def test_a_truncated_file_is_called_damaged(tmp_path: Path, share: float) -> None:
+    path = saved(tmp_path)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(StorageError, match="is damaged or not a weights file") as caught:
+        load_weights(path)
+    assert "\n" not in str(caught.value)
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return Path.touch, (Path("executed"),)  # type: ignore[return-value]
+
+
+def test_a_pickle_is_refused_and_not_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(StorageError, match="not a weights file"):
+        read_model(path)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"none\.safetensors does not exist"):
+        read_model(tmp_path / "none.safetensors")
+
+
+def test_another_version_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(weights, "VERSION", "2")
+        path = saved(tmp_path)
+    with pytest.raises(StorageError, match="version '2'"):
+        load_weights(path)
+
+
+def test_a_tensor_of_another_shape_is_named(tmp_path: Path) -> None:
+    model = network()
+    model.architecture = replace(SMALL, classes=3)
+    with pytest.raises(StorageError, match=r"'classifier.bias' has shape \[2\], and its network needs \[3\]"):
+        read_model(saved(tmp_path, model))
+
+
+def test_a_description_of_a_huge_network_takes_no_memory(tmp_path: Path) -> None:
+    model = network()
+    model.architecture = replace(SMALL, inputs=10**12)
+    with pytest.raises(StorageError, match="its network needs"):
+        read_model(saved(tmp_path, model))
+
+
+def test_a_description_that_cannot_be_built_is_said(tmp_path: Path) -> None:
+    model = network()
+    model.architecture = replace(SMALL, heads=0)
+    with pytest.raises(StorageError, match="cannot be built"):
+        read_model(saved(tmp_path, model))
+
+
+def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
+    model = network()
+    model.classifier.bias = None  # type: ignore[assignment]
+    with pytest.raises(StorageError, match="lacks the tensor 'classifier.bias'"):
+        read_model(saved(tmp_path, model))
+
+
+def test_a_tensor_too_many_is_named(tmp_path: Path) -> None:
+    model = network()
+    model.register_buffer("stowaway", torch.zeros(1))
+    with pytest.raises(StorageError, match="holds the tensor 'stowaway'"):
+        read_model(saved(tmp_path, model))
