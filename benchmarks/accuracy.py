@@ -6,7 +6,7 @@
 The split is the benchmark's (seed 42, stratified, 5 % for validation); only the model seed varies. Features are made by
 our own command from the preset's recipe. With `refit` the validation nodes are learned from in the end; label
 propagation is then given their labels too. Every run is a folder under --work with its settings, so that a second call
-goes on where the first was stopped. Printed: mean ± standard deviation over the seeds, in percent.
+resumes where the first was stopped. Printed: mean ± standard deviation over the seeds, in percent.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ import numpy as np
 from chronospike.config import parse_assignments, read_preset
 from chronospike.data.datasets import load_dataset
 from chronospike.data.storage import open_graph, save_graph
+from chronospike.device import choose_device, keep_freed_memory
 from chronospike.features.make import ensure_features
 from chronospike.methods.registry import make_learner, references
-from chronospike.training.device import choose_device, keep_freed_memory
 from chronospike.training.learner import Learner
 from chronospike.training.run_folder import METRICS, RunFolder
 from chronospike.training.runs import execute

@@ -49,9 +49,9 @@ def prepare(options: argparse.Namespace) -> str:
 def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
     """In this process: seconds of each timed batch, batches of an epoch, peak memory in bytes."""
     from chronospike.data.storage import open_graph
+    from chronospike.device import choose_device, keep_freed_memory, peak_memory
     from chronospike.methods.chronospike.network import ChronoSpikeNetwork
     from chronospike.sampling.batches import batches
-    from chronospike.training.device import choose_device, keep_freed_memory, peak_memory
     from chronospike.training.loop import Trainer
     from chronospike.training.task import make_task
 

@@ -34,6 +34,7 @@ from chronospike.bench.measure import bench, random_features, time_epochs
 from chronospike.config import make_settings, read_preset
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.lookalike import Sizes, like, lookalike
+from chronospike.device import choose_device, keep_freed_memory
 from chronospike.methods.chronospike import tree_inputs
 from chronospike.methods.chronospike.network import ChronoSpikeNetwork
 from chronospike.methods.chronospike.settings import ChronoSpikeSettings
@@ -42,7 +43,6 @@ from chronospike.nn.lif import AdaptiveLIF, lif_sequence
 from chronospike.nn.model import ChronoSpike, Record
 from chronospike.nn.tree_features import TreeFeatures
 from chronospike.sampling.batches import batches
-from chronospike.training.device import choose_device, keep_freed_memory
 from chronospike.training.loop import Trainer
 from chronospike.training.task import make_task
 

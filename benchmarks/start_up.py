@@ -23,7 +23,7 @@ from pathlib import Path
 
 from chronospike.data.datasets import load_dataset
 from chronospike.data.storage import save_graph
-from chronospike.training.device import choose_device
+from chronospike.device import choose_device
 
 TORCH = "import sys, torch; sys.argv[1] == 'cpu' or torch.zeros(1, device=sys.argv[1]).sum().item()"
 

@@ -20,7 +20,7 @@ FIRST_EVENT = {"integers": (0, 7, 0), "texts": ("m", "5", 0)}
 
 
 class Growing(NamedTuple):
-    """`past` ends before a moment, `whole` goes on.
+    """`past` ends before a moment, `whole` continues.
 
     Attributes:
         place: `[N]` the index in `whole` of each node of `past`.

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from chronospike.config import Settings as Shared
 from chronospike.config import (
     make_settings,
     parse_assignments,
@@ -176,6 +177,10 @@ def test_settings_survive_being_written(tmp_path: Path) -> None:
     found = read_settings(tmp_path / "config.yaml")
     assert list(found) == list(Settings.model_fields)
     assert make_settings(Settings, found) == settings
+
+
+def test_settings_without_a_list_are_written_one_a_line() -> None:
+    assert write_settings(Shared()).startswith("features: auto\nfeature_method: deepwalk\n")
 
 
 @pytest.mark.parametrize(

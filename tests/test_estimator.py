@@ -203,7 +203,7 @@ def test_deepwalk_features_of_other_edges_are_refused(graph: DynamicGraph) -> No
     made = {"feature_dimension": 4, "feature_walks": 1, "feature_method": "deepwalk"}
     model = ChronoSpikeClassifier(graph.with_features(None), **{**SMALL, **made}).fit(TRAIN)
     other = with_other_future(graph, 2).with_features(None)
-    with pytest.raises(InputError, match="reads DeepWalk features, and those of another graph"):
+    with pytest.raises(InputError, match="trained on DeepWalk features, and those of another graph"):
         model.predict(other)
 
 

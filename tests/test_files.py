@@ -197,7 +197,7 @@ def write_nothing(target: Path) -> None:
 
 def test_a_folder_without_the_right_to_write_is_known_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(InputError, match="no right to write to the folder"):
+    with pytest.raises(InputError, match="no permission to write to"):
         check_file(tmp_path / "deep" / "x.csv")
 
 
@@ -252,7 +252,7 @@ def test_the_current_folder_and_those_that_hold_it_are_not_replaced(
 ) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    with pytest.raises(InputError, match="is the current folder or holds it"):
+    with pytest.raises(InputError, match="is the current folder or contains it"):
         check_target(Path(name), overwrite=True)
     assert [path.name for path in tmp_path.rglob("*")] == ["here"]
 

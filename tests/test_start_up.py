@@ -71,6 +71,13 @@ def test_an_estimate_needs_no_compiler(graph: Path) -> None:
     assert not loaded_by("train", graph, "--dry-run", "--device", "cpu") & {"pandas", *COMPILER}
 
 
+def test_hiding_pandas_leaves_torchs_compiler_usable() -> None:
+    program = "import sys; from chronospike.cli import _WithoutPandas; sys.meta_path.insert(0, _WithoutPandas())"
+    program += "\nimport torch._dynamo\ntry:\n    import pandas\nexcept ModuleNotFoundError:\n    print('hidden')"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["hidden"]
+
+
 def test_names_of_features_are_known_without_compiled_code() -> None:
     program = "import sys; import chronospike.features.make; print('numba' in sys.modules, 'torch' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -1,6 +1,6 @@
 """Numba's compiler with a cache on disk that notices every change of the source.
 
-Numba looks for changes in the file of a function alone, and a kernel went on with what it had compiled of a helper in
+Numba looks for changes in the file of a function alone, and a kernel kept using what it had compiled of a helper in
 another file. It also numbers its files in an index, which two processes may write at once. Here a file of machine code
 is named after all that it depends on: the function and its types, the CPU, numba's version, and the source of every
 module with compiled functions. So a constant that a kernel reads must stand in such a module.

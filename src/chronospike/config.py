@@ -44,14 +44,14 @@ class Settings(BaseModel):
     feature_warm_start: bool = Field(False, description="DeepWalk: begin each step from the one before")
     feature_seed: Seed = 0
     standardise_over: Literal["seen", "all"] = Field(
-        "seen", description="made features by the nodes seen by each step, or by all as in the paper"
+        "seen", description="made features, over the nodes seen by each step, or over all as in the paper"
     )
     ratio: Annotated[float, Field(gt=0, lt=1)] = Field(0.8, description="share of labelled nodes that is not test")
     validation: Annotated[float, Field(gt=0, lt=0.5)] = Field(0.05, description="share for validation, out of `ratio`")
     split_seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(42, description="the benchmark's; runs differ by `seed`")
-    split_order: Literal["random", "time"] = Field("random", description="or train on the nodes seen first")
+    split_order: Literal["random", "time"] = Field("random", description="'time' trains on the nodes seen first")
 
-    seed: Seed = Field(0, description="of everything random but the split and the features")
+    seed: Seed = Field(0, description="of everything random except the split and the features")
 
     def change(self, **values: Any) -> Self:
         """A copy with other values, checked."""
@@ -158,4 +158,4 @@ def read_preset(name: str) -> dict[str, Any]:
 
 def write_settings(settings: Settings) -> str:
     """All settings as YAML text, in their order."""
-    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, default_flow_style=None)
+    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)

@@ -26,6 +26,7 @@ from chronospike.data.as_of import step_as_of
 from chronospike.data.attributes import AttributeEncoder
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.storage import structure_key
+from chronospike.device import choose_device, keep_freed_memory
 from chronospike.errors import InputError, StorageError, nearest
 from chronospike.features.make import with_features_for
 from chronospike.features.recipes import check_transfer, methods_for
@@ -35,7 +36,6 @@ from chronospike.methods.chronospike.network import ChronoSpikeNetwork, architec
 from chronospike.methods.chronospike.settings import ChronoSpikeSettings
 from chronospike.methods.chronospike.weights import rebuild
 from chronospike.nn.model import ChronoSpike
-from chronospike.training.device import choose_device, keep_freed_memory
 from chronospike.training.gradient import GradientFitted
 from chronospike.training.known_labels import KnownLabels, check_classes, check_nodes, known_labels
 from chronospike.training.learner import Cost, FitContext

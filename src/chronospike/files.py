@@ -117,7 +117,7 @@ def check_file(target: Path) -> None:
         if not parent.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         if not os.access(parent, os.W_OK | os.X_OK):
-            raise InputError(f"{target}: cannot write here (no right to write to the folder {parent})")
+            raise InputError(f"{target}: cannot write here (no permission to write to {parent})")
 
 
 @contextmanager
@@ -184,7 +184,7 @@ def _swap(partial: Path, place: Path) -> None:
 def _check_replaceable(target: Path) -> None:
     place = _real(target)
     if Path.cwd().resolve().is_relative_to(place):
-        raise InputError(f"{target} is the current folder or holds it. Choose another name for the output folder")
+        raise InputError(f"{target} is the current folder or contains it. Choose another name for the output folder")
     if os.path.ismount(place):
         raise InputError(f"{target} is a mount point, which cannot be replaced. Choose a folder below it")
 

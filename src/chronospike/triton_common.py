@@ -75,7 +75,9 @@ def trial_error(what: str, device: torch.device, work: Callable[[], object]) -> 
     except Exception as error:
         lines = str(error).strip().splitlines()
         reason = lines[0] if lines else type(error).__name__
-        warnings.warn(f"{what} cannot be used here ({reason}); the plain path is taken, which is slower", stacklevel=2)
+        warnings.warn(
+            f"{what} cannot be used here ({reason}); falling back to plain torch, which is slower", stacklevel=2
+        )
         return reason
     return None
 

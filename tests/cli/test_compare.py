@@ -95,7 +95,7 @@ def test_a_changed_grid_takes_what_is_the_same_and_fits_the_rest(
     assert len((tmp_path / "fits").read_text().split()) == 2
 
 
-def test_a_killed_comparison_goes_on_and_fits_nothing_twice(
+def test_a_killed_comparison_resumes_and_fits_nothing_twice(
     capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path
 ) -> None:
     options: list[str | Path] = [
@@ -127,7 +127,7 @@ def test_a_killed_comparison_goes_on_and_fits_nothing_twice(
     finished = {path: path.stat().st_mtime_ns for path in done}
     code, said, _ = _command(capsys, *options)
     assert code == 0
-    assert f"3 cells: {len(done)} are there already" in said
+    assert f"3 cells: {len(done)} are already done" in said
     assert {path: path.stat().st_mtime_ns for path in done} == finished
 
 
@@ -136,7 +136,7 @@ def test_it_is_an_error_if_no_cell_is_done(capsys: pytest.CaptureFixture[str], g
         capsys, graph, "-o", tmp_path / "c", "--methods", "failing", "--runs", "1", "--ratios", "0.8"
     )
     assert code == 1
-    assert "no cell is done. The first: this graph is too round" in err
+    assert "no cell has finished. The first: this graph is too round" in err
 
 
 def test_a_second_comparison_in_the_same_folder_is_refused(
@@ -150,17 +150,17 @@ def test_methods_are_listed_with_a_line_on_each(capsys: pytest.CaptureFixture[st
     code, said, _ = _command(capsys, "--list")
     assert code == 0
     assert "  majority " in said
-    assert "the largest class of the known nodes for every node" in said
+    assert "the class shares of the labelled nodes, for every node" in said
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (["--methods", "majorty"], "no method 'majorty'. Did you mean 'majority'?"),
-        (["--methods", ""], "--methods names none"),
+        (["--methods", ""], "--methods is empty"),
         (["--methods", "majority,,logistic"], "a name is missing between two commas"),
-        (["--ratios", "0.4,80"], "'80' is no share of the labelled nodes"),
-        (["--ratios", "some"], "'some' is no share"),
+        (["--ratios", "0.4,80"], "'80' is not a number between 0 and 1"),
+        (["--ratios", "some"], "'some' is not a number"),
         (["--ratios", "0.01"], "validation 0.05 must be smaller than ratio 0.01"),
         (["--methods", "majority", "--set", "rounds=3"], "no setting 'rounds'"),
         (["--set", "seed=3"], "Use --seed"),
@@ -182,7 +182,7 @@ def test_a_variant_called_like_a_method_of_the_grid_is_refused(
 ) -> None:
     (tmp_path / "grid.yaml").write_text("majority: {method: logistic}")
     options = ["--methods", "majority", "--grid", str(tmp_path / "grid.yaml")]
-    assert "'majority' is there twice" in _refused(capsys, graph, "-o", tmp_path / "c", *options)
+    assert "'majority' is given twice" in _refused(capsys, graph, "-o", tmp_path / "c", *options)
 
 
 def test_a_folder_of_something_else_is_left_alone(

@@ -65,7 +65,7 @@ def test_the_current_folder_is_not_replaced(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, edges: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert ". is the current folder or holds it" in refused(capsys, "data", "import", edges, "-o", ".")
+    assert ". is the current folder or contains it" in refused(capsys, "data", "import", edges, "-o", ".")
     assert list(tmp_path.iterdir()) == [edges]
 
 

@@ -59,7 +59,7 @@ def test_a_set_that_is_there_is_kept_and_another_recipe_of_its_name_refused(
     before = contents(graph)
     worked(capsys, "features", "fastrp", graph, "--dimension", "4")
     said = refused(capsys, "features", "fastrp", graph, "--dimension", "6")
-    assert "is there with shape [5, 120, 4], and [5, 120, 6] is asked for. Pass --overwrite" in said
+    assert "exists with shape [5, 120, 4], not [5, 120, 6]. Pass --overwrite" in said
     assert contents(graph) == before
     worked(capsys, "features", "fastrp", graph, "--dimension", "6", "--overwrite")
     assert open_graph(graph).made_features[0].shape[-1] == 6

@@ -87,7 +87,7 @@ def test_without_a_root_the_one_graph_imported_earlier_is_taken(cache: Path, tmp
     _nodes(_dblp_files(tmp_path / "a", 9))
     assert _nodes(None) == 10
     _nodes(_dblp_files(tmp_path / "b", 19))
-    with pytest.raises(InputError, match="dblp was imported from 2 sets of files. Say which with --root"):
+    with pytest.raises(InputError, match="dblp was imported from 2 sets of files. Choose one with --root"):
         graph_folder("dblp")
 
 

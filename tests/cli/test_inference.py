@@ -245,7 +245,7 @@ def test_evaluate_finds_the_same_scores(capsys: pytest.CaptureFixture[str], plac
     assert "ChronoSpike" in worked(capsys, "evaluate", place / "run", "--device", "cpu")
 
 
-def test_report_is_written_anew(capsys: pytest.CaptureFixture[str], place: Path) -> None:
+def test_report_is_rewritten(capsys: pytest.CaptureFixture[str], place: Path) -> None:
     (place / "run" / "report.html").unlink()
     assert "report.html" in worked(capsys, "report", place / "run")
     assert (place / "run" / "report.html").read_text().startswith("<!")
@@ -386,7 +386,7 @@ def test_walks_over_other_edges_are_refused_unless_forced(capsys: pytest.Capture
         arguments = (verb, run, "--graph", tmp_path / "other")
         where = ("-o", tmp_path / ("out.csv" if verb == "predict" else "other.npy")) if verb != "evaluate" else ()
         said = refused_after_notes(capsys, *arguments, *where)
-        assert "reads DeepWalk features, and those of another graph point in directions of their own" in said
+        assert "trained on DeepWalk features, and those of another graph lie in a space of their own" in said
         worked(capsys, *arguments, *where, "--force")
         worked(capsys, *arguments, *where, "--carry-features")
     (made,) = (tmp_path / "other" / "features").glob("mine-from-*")
@@ -428,7 +428,7 @@ def test_columns_of_another_table_are_read_by_name(capsys: pytest.CaptureFixture
     assert "reads the attribute 'age'" in said
     other = imported(capsys, payments, "new", text.replace(",fr,", ",uk,"))
     said = worked(capsys, "predict", run, "--graph", other, "-o", payments / "new-out.csv")
-    assert "attribute 'country': 20 values that the model has no column for are 'other'" in said
+    assert "attribute 'country': 20 values unknown to the model are read as 'other'" in said
 
 
 def test_own_attributes_and_made_features_together(capsys: pytest.CaptureFixture[str], payments: Path) -> None:

@@ -341,7 +341,7 @@ def test_a_run_without_its_checkpoint_cannot_be_trained_for_longer(
     run = train(capsys, graph, tmp_path / "run")
     (run / "checkpoint" / "state.safetensors").unlink()
     before = contents(run)
-    assert "its folder checkpoint/ is gone" in refused(capsys, "train", "--resume", "-o", run, "--epochs", "4")
+    assert "its folder checkpoint/ is missing" in refused(capsys, "train", "--resume", "-o", run, "--epochs", "4")
     assert "is finished" in worked(capsys, "train", "--resume", "-o", run)
     assert contents(run) == before
 
@@ -362,7 +362,7 @@ def test_a_graph_that_was_imported_again_is_noticed(capsys: pytest.CaptureFixtur
     save_graph(replace(made, labels=np.roll(made.labels, 1)), place, overwrite=True)
     before = contents(run)
     said = refused(capsys, "train", "--resume", "-o", run, "--device", "cpu", "--epochs", "9")
-    assert "is not the graph it was" in said
+    assert "has changed since" in said
     assert contents(run) == before
 
 

@@ -118,7 +118,7 @@ def test_new_categories_and_new_gaps_are_counted() -> None:
     notes = encoder.bind(columns, values).notes
     assert notes == [
         "attributes the model does not read are left out: height",
-        "attribute 'colour': 2 values that the model has no column for are 'other'",
+        "attribute 'colour': 2 values unknown to the model are read as 'other'",
         "attribute 'age' is missing 2 times, and never was when the model was trained",
     ]
 

@@ -91,13 +91,13 @@ def test_another_recipe_is_refused_with_the_difference(tmp_path: Path, stop: int
             write(tmp_path, stopping_at(stop))
     else:
         write(tmp_path)
-    with pytest.raises(InputError, match=r"weights \[1.0, 2.0\], and \[1.0, 3.0\] is asked for.*--overwrite"):
+    with pytest.raises(InputError, match=r"weights \[1.0, 2.0\], not \[1.0, 3.0\].*--overwrite"):
         write(tmp_path, recipe={"method": "test", "weights": (1.0, 3.0)})
 
 
 def test_another_graph_is_refused(tmp_path: Path) -> None:
     write(tmp_path)
-    with pytest.raises(InputError, match="graph_key 'abc', and 'xyz' is asked for"):
+    with pytest.raises(InputError, match="graph_key 'abc', not 'xyz'"):
         write(tmp_path, graph_key="xyz")
 
 

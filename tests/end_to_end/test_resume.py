@@ -13,7 +13,8 @@ import pytest
 
 from tests.small_runs import assignments, command, contents, saved_graph, worked
 
-EPOCHS = 5
+# Epochs are written down once a second, and the signal has to come before the last of them.
+EPOCHS = 10
 # Many small batches, so that a signal after an epoch arrives in the middle of the next one.
 SETTINGS = assignments(epochs=EPOCHS, batch_size=2, patience=EPOCHS, schedule="cosine", label_inputs="true")
 

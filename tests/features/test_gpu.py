@@ -143,5 +143,5 @@ def test_progress_counts_every_walk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="there is a GPU")
 def test_a_missing_gpu_is_one_line() -> None:
-    with pytest.raises(InputError, match="PyTorch finds no GPU. Use --device cpu"):
+    with pytest.raises(InputError, match="no GPU that torch can use here. Run with --device cpu"):
         deepwalk_step(six_nodes(), 3, DeepWalk(dimension=4, walks=1, length=4), device="cuda")

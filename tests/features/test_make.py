@@ -78,7 +78,7 @@ def test_the_record_tells_where_features_began(tmp_path: Path) -> None:
     start = Start(old, np.zeros((1, len(old.ids), 8), dtype=np.float32), "abc")
     make_features(folder, "f", SMALL, device="cpu", start=start)
     assert list_features(folder)[0].recipe["start"] == "abc"
-    with pytest.raises(InputError, match="is there with start 'abc', and None is asked for"):
+    with pytest.raises(InputError, match="exists with start 'abc', not None"):
         make_features(folder, "f", SMALL, device="cpu")
 
 

@@ -124,7 +124,8 @@ def test_kernel_equals_the_plain_form_in_values_and_gradients(
             torch.manual_seed(seed)
             expected = expected * keep_mask(new_key(device), shape, dropout) * scale(dropout)
         assert torch.equal(found, expected)
-        torch.testing.assert_close(membranes, plain_membranes, atol=1e-6, rtol=1e-6)
+        # A GPU divides to the last two digits, and what is left after cancelling shows them.
+        torch.testing.assert_close(membranes, plain_membranes, atol=1e-5, rtol=1e-5)
         ours, theirs = (torch.autograd.grad(spikes, learned, weights) for spikes in (found, expected))
         for one, other in zip(ours, theirs, strict=True):
             # Sums over all neurons: what cancels out leaves the rounding of what was added.

@@ -90,7 +90,7 @@ def test_without_the_first_checkpoint_its_score_is_kept_and_smoothing_is_refused
     shutil.rmtree(copy.path / "checkpoint")
     fitted = load_run(graph, copy)
     assert evaluate(fitted, copy)["validation"] == metrics["validation"]
-    with pytest.raises(InputError, match="checkpoint of its first fit is needed"):
+    with pytest.raises(InputError, match="needs the checkpoint of its first fit"):
         evaluate(fitted, copy, smooth=True)
 
 

@@ -54,7 +54,7 @@ def test_it_stops_after_patience_and_returns_the_best_epochs_weights(monkeypatch
     assert not same_weights(model.state_dict(), seen[3])
 
 
-def test_a_better_epoch_starts_the_wait_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_better_epoch_starts_the_wait_again(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = small_trainer(epochs=5, patience=2)
     with_scores(trainer, [0.3, 0.2, 0.4, 0.3, 0.5], monkeypatch)
     trainer.run()

@@ -175,7 +175,7 @@ def _parts(metrics: Metrics) -> list[Finding]:
     uses = ((split.train, "trained the model"), (split.validation, f"chose {chose}"))
     told = [f"{counted(nodes, 'node')} {use}" for nodes, use in uses if nodes is not None]
     if split.test is not None:
-        told.append(f"{counted(split.test, 'node')} were held out and chose nothing")
+        told.append(f"{counted(split.test, 'node')} were held out and not used for any choice")
     found = [Finding("good", f"{listing(told)}.")] if told else []
     if metrics.refit is not None:
         for_as_many = " for as many epochs" if metrics.epochs else ""
@@ -274,10 +274,10 @@ def _firing(metrics: Metrics) -> list[Finding]:
     found = []
     for number, rate in enumerate(metrics.firing_rate, start=1):
         if rate < SILENT:
-            text = f"Layer {number} is nearly silent (firing rate {percent(rate)}): little gets through it."
+            text = f"Layer {number} is nearly silent (firing rate {percent(rate)}): it passes little on."
             found.append(Finding("warning", text))
         elif rate > SATURATED:
-            text = f"Layer {number} fires almost always ({percent(rate)}): its spikes tell little apart."
+            text = f"Layer {number} fires almost always ({percent(rate)}): it is saturated."
             found.append(Finding("warning", text))
     return found
 

@@ -57,7 +57,7 @@ def macro_margin(confusion: Sequence[Sequence[int]]) -> float:
 
 
 def margins(metrics: Metrics) -> Margins:
-    """For Macro-F1 at least the margin of Micro-F1: it hangs on fewer nodes a class."""
+    """For Macro-F1 at least the margin of Micro-F1: it depends on fewer nodes per class."""
     nodes = metrics.test_nodes
     micro = margin(metrics.test.micro_f1, nodes) if nodes else 0.0
     counted = any(map(any, metrics.test.confusion))

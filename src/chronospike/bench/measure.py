@@ -15,13 +15,13 @@ from torch import Tensor
 from chronospike.bench.machine import Machine, measure_machine, settle
 from chronospike.bench.roofline import STAGES, Work, step_work
 from chronospike.data.graph import DynamicGraph
+from chronospike.device import peak_memory
 from chronospike.methods.chronospike.network import ChronoSpikeNetwork, takes_half
 from chronospike.methods.chronospike.settings import ChronoSpikeSettings
 from chronospike.nn.aggregate import aggregate_tree
 from chronospike.nn.model import ChronoSpike
 from chronospike.nn.tree_features import TreeFeatures
 from chronospike.sampling.batches import batches
-from chronospike.training.device import peak_memory
 from chronospike.training.hardware import device_name
 from chronospike.training.loop import Trainer
 from chronospike.training.task import make_task

@@ -44,7 +44,7 @@ app.command("doctor")(doctor.doctor)
 @app.callback(invoke_without_command=True)
 def root(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
     if version:
         typer.echo(f"chronospike {__version__}")
@@ -110,5 +110,5 @@ class _WithoutPandas(MetaPathFinder):
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """A polite request to end (of a scheduler, of `kill`) is an interrupt: what was done is kept."""
+    """SIGTERM, from a scheduler or `kill`, is an interrupt: what was done is kept."""
     raise KeyboardInterrupt

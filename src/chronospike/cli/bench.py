@@ -25,8 +25,8 @@ def bench(
     preset: Annotated[str, typer.Option(metavar=PRESET_METAVAR, help=f"{PRESETS} or a file.")] = "paper",
     assignments: Assignments = None,
     device: Device = "auto",
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs timed; the median counts.")] = 5,
-    seed: Annotated[int, typer.Option(min=0, help="Of the graph, the features and the training.")] = 0,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs to time; the median is reported.")] = 5,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the graph, the features and the training.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Measure training and inference on this machine.
@@ -40,7 +40,7 @@ def bench(
     settings = make_settings(ChronoSpikeSettings, values)
     _check_like(like)
     from chronospike.bench.measure import bench as measure
-    from chronospike.training.device import choose_device, keep_freed_memory
+    from chronospike.device import choose_device, keep_freed_memory
 
     place = choose_device(device)
     keep_freed_memory()

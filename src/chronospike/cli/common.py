@@ -56,7 +56,7 @@ def output_place(context: typer.Context, output: Path) -> Path:
 
 
 def tell(message: str) -> None:
-    """A line about what is going on, on standard error, where it is in nobody's way."""
+    """A progress line on standard error, apart from the output."""
     typer.echo(message, err=True)
 
 

@@ -46,28 +46,28 @@ def compare(
     runs: Annotated[int, typer.Option(min=1, help="Seeds for each method and ratio.")] = 5,
     grid: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.yaml", help="Variants by name, each with a 'method' and perhaps 'settings'."),
+        typer.Option(metavar="FILE.yaml", help="Variants by name, each with a 'method' and optional 'settings'."),
     ] = None,
     preset: Annotated[
         str | None,
         typer.Option(metavar=PRESET_METAVAR, help=f"{PRESETS} or a file. Default: the dataset's own, else default."),
     ] = None,
     assignments: Assignments = None,
-    budget: Annotated[str | None, typer.Option(metavar="TIME", help="For each cell: 90s, 15m, 2h.")] = None,
+    budget: Annotated[str | None, typer.Option(metavar="TIME", help="Time limit for each cell: 90s, 15m, 2h.")] = None,
     jobs: Annotated[
         int | None,
-        typer.Option(min=1, help="Cells at a time. Default: several of the simple methods, one of any other."),
+        typer.Option(min=1, help="Cells to run in parallel. Default: several of the simple methods, one of any other."),
     ] = None,
     device: Device = "auto",
     seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
     root: Annotated[Path | None, typer.Option(help="Folder with the benchmark's files.")] = None,
-    list_: Annotated[bool, typer.Option("--list", help="Name the methods and stop.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the methods and exit.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare methods on a graph; write tables and a page.
 
-    Every method, ratio and seed is a cell with a result of its own. The same command again goes on where it stopped,
-    and fits nothing twice.
+    Every method, ratio and seed is a cell with a result of its own. Run the same command again to resume: no finished
+    cell is fitted twice.
     """
     if list_:
         _list_methods(as_json)
@@ -80,7 +80,7 @@ def compare(
     from chronospike.locks import claim
 
     folder = graph_folder(graph, root, quiet=as_json)
-    with claim(output, tell=tell), resumable("What is done is kept: the same command goes on from there"):
+    with claim(output, tell=tell), resumable("Finished cells are kept. Run the same command again to resume"):
         _check_output(output)
         cells, facts = _prepared(plan, folder, device, as_json)
         Comparing(output, cells, facts, plan.budget, as_json).run(jobs)
@@ -111,12 +111,14 @@ def _planned(
             raise InputError(f"there is no method '{one.method}'.{nearest(one.method, METHODS)} See --list")
     twice = {one.name for one in variants if [other.name for other in variants].count(one.name) > 1}
     if twice or not variants:
-        raise InputError(f"'{min(twice)}' is there twice: give each row a name" if twice else "--methods names none")
+        raise InputError(f"'{min(twice)}' is given twice: give each row a name" if twice else "--methods is empty")
     shares = [_ratio(text) for text in _listed(ratios, "--ratios")]
     given = parse_assignments(assignments or [])
     for name in AXES:
         if name in given:
-            raise InputError(f"--set {name}=… is one for all cells. Use --{'ratios' if name == 'ratio' else 'seed'}")
+            raise InputError(
+                f"--set {name}=… would be the same for all cells. Use --{'ratios' if name == 'ratio' else 'seed'}"
+            )
     _check_output(output)
     chosen = preset or (graph if graph in preset_names() else "default")
     cells = make_grid(variants, list(dict.fromkeys(shares)), range(seed, seed + runs), read_preset(chosen), given)
@@ -136,7 +138,7 @@ def _ratio(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < 1:
-        raise InputError(f"--ratios: '{text}' is no share of the labelled nodes between 0 and 1, such as 0.8")
+        raise InputError(f"--ratios: '{text}' is not a number between 0 and 1, such as 0.8")
     return value
 
 
@@ -152,10 +154,10 @@ def _prepared(plan: _Plan, folder: Path, device: str, quiet: bool) -> tuple[list
     from chronospike.cli.train import prepare_features
     from chronospike.data.feature_store import list_features
     from chronospike.data.storage import data_key, open_graph
+    from chronospike.device import choose_device
     from chronospike.experiments.cells import Cell, Source
     from chronospike.files import write_json
     from chronospike.methods.registry import learner_type
-    from chronospike.training.device import choose_device
     from chronospike.training.hardware import machine, versions
     from chronospike.training.task import split_for
 

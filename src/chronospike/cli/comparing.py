@@ -93,10 +93,10 @@ class Comparing:
         ids = {cell.id for cell in self.cells}
         folder = self.output / "cells"
         others = {path.parent.name for path in folder.glob("*/result.json")} - ids
-        reused, new = f"{len(self.results)} are there already", f"{len(ids) - len(self.results)} to fit"
+        reused, new = f"{len(self.results)} are already done", f"{len(ids) - len(self.results)} to fit"
         say(f"{len(ids)} cells: {f'{reused}, ' if self.results else ''}{new}")
         if others:
-            say(f"{len(others)} earlier results have other inputs and are left alone")
+            say(f"{len(others)} earlier results belong to other inputs and are kept")
 
     def _finish(self, comparison: Comparison) -> None:
         """Say what came out; it is an error if nothing did."""
@@ -111,7 +111,7 @@ class Comparing:
                 say(f"{one['status']}: {place}: {one.get('reason')}")
             say(f"wrote {self.output}: index.html, table.md, table.tex, table.csv, results.jsonl")
         if len(bad) == len(ended):
-            raise ChronoSpikeError(f"no cell is done. The first: {bad[0].get('reason')}")
+            raise ChronoSpikeError(f"no cell has finished. The first: {bad[0].get('reason')}")
 
 
 def _place(cell: Cell) -> str:

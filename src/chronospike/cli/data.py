@@ -25,7 +25,7 @@ Origin = Annotated[
 ]
 ErrorOrDrop = Literal["error", "drop"]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a graph folder that is there.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing graph folder.")]
 
 
 @app.command("import")
@@ -38,12 +38,12 @@ def import_(
     target: Annotated[str | None, typer.Option(help="Name of the target column.")] = None,
     time: Annotated[str | None, typer.Option(help="Name of the time column.")] = None,
     time_unit: Annotated[
-        Literal["s", "ms", "us", "ns"] | None, typer.Option(help="Times are Unix time in this unit: make them dates.")
+        Literal["s", "ms", "us", "ns"] | None, typer.Option(help="Read numeric times as Unix time in this unit.")
     ] = None,
     node: Annotated[str | None, typer.Option(help="Name of the node column in labels and features.")] = None,
     label: Annotated[str | None, typer.Option(help="Name of the label column.")] = None,
-    header: Annotated[bool | None, typer.Option("--header/--no-header", help="Default: found out.")] = None,
-    delimiter: Annotated[str | None, typer.Option(help="Between columns. Default: found out.")] = None,
+    header: Annotated[bool | None, typer.Option("--header/--no-header", help="Default: auto-detected.")] = None,
+    delimiter: Annotated[str | None, typer.Option(help="Column separator. Default: auto-detected.")] = None,
     steps: Annotated[int | None, typer.Option(help="This many steps of equal event counts.")] = None,
     every: Annotated[str | None, typer.Option(help="Steps of equal width: 30d, 1mo, 1y, 6h, 0.1 …")] = None,
     origin: Origin = None,
@@ -97,8 +97,8 @@ def get(
     like: Annotated[
         Literal["dblp", "tmall", "patent"] | None, typer.Option(help="For synthetic: the size of this benchmark.")
     ] = None,
-    merge: Annotated[int | None, typer.Option(help="Merge consecutive steps (default: the benchmark's).")] = None,
-    steps: Annotated[int | None, typer.Option(help="This many steps (of equal event counts, if read).")] = None,
+    merge: Annotated[int | None, typer.Option(help="Merge this many steps. Default: the benchmark's.")] = None,
+    steps: Annotated[int | None, typer.Option(help="This many steps; for files, of equal event counts.")] = None,
     every: Annotated[str | None, typer.Option(help="Steps of equal width: 30d, 1mo, 1y, 0.1 …")] = None,
     origin: Origin = None,
     directed: Annotated[bool, typer.Option("--directed", help="Keep the direction of edges.")] = False,
@@ -135,7 +135,7 @@ def get(
 
 @app.command("list")
 def list_(as_json: AsJson = False) -> None:
-    """The datasets that 'data get' knows."""
+    """List the datasets that 'data get' can make."""
     from chronospike.data.datasets import DATASETS
 
     if as_json:
@@ -150,7 +150,7 @@ def info(
     features: Annotated[str | None, typer.Option(help="A feature set by name.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What a graph folder, or a file of edges, holds."""
+    """Describe a graph folder or a file of edges."""
     if folder.is_file():
         _info_of_file(folder, features, as_json)
         return
@@ -167,7 +167,7 @@ def info(
 
 @app.command("validate")
 def validate(folder: Annotated[Path, typer.Argument(help="A graph folder.")]) -> None:
-    """Read every byte against its checksum and check every invariant."""
+    """Check a graph folder: its checksums and its contents."""
     from chronospike.data.storage import feature_sets, open_graph
 
     for name in [None, *feature_sets(folder)]:
@@ -188,7 +188,7 @@ def _info_of_file(path: Path, features: str | None, as_json: bool) -> None:
     from chronospike.errors import InputError
 
     if features is not None:
-        raise InputError(f"--features {features} goes with a graph folder, and {path} is a file")
+        raise InputError(f"--features {features} needs a graph folder, and {path} is a file")
     found = describe_edges(path)
     if as_json:
         print_json({**asdict(found), "import": found.import_command})

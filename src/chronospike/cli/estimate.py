@@ -21,7 +21,7 @@ _DRIVER_BYTES = 500_000_000
 
 def report_estimate(graph: str, root: Path | None, learner: Learner[Any], device: str, as_json: bool) -> None:
     """Print parameters, batches, steps and the estimated peak memory; nothing is trained or written."""
-    from chronospike.training.device import choose_device
+    from chronospike.device import choose_device
     from chronospike.training.node_features import input_width
     from chronospike.training.task import split_for
 
@@ -98,7 +98,7 @@ def _cpu_memory(found: dict[str, Any]) -> str:
     # Below a tenth it is not worth a word.
     if 10 * found["mapped_bytes"] < found["peak_cpu_bytes"]:
         return text
-    return f"{text}, {human_bytes(found['mapped_bytes'])} of it files that the system may drop"
+    return f"{text}, {human_bytes(found['mapped_bytes'])} of it memory-mapped files"
 
 
 def _shortage(found: dict[str, Any], lower: str, place: torch.device) -> str | None:

@@ -26,9 +26,7 @@ _RESERVED = ("own", "none", "auto")
 def _check_name(name: str | None) -> str | None:
     """Refuse what cannot be a name before anything heavy is imported."""
     if name in _RESERVED or "+" in (name or ""):
-        raise InputError(
-            f"a feature set cannot be named '{name}': {', '.join(_RESERVED)} and + have meanings of their own"
-        )
+        raise InputError(f"a feature set cannot be named '{name}': {', '.join(_RESERVED)} and + are reserved")
     return name
 
 
@@ -41,8 +39,8 @@ Name = Annotated[
     ),
 ]
 Dimension = Annotated[int, typer.Option(help="Length of a feature vector.")]
-Precision = Annotated[Literal["single", "half"], typer.Option(help="half takes half the disk space.")]
-Seed = Annotated[int, typer.Option(help="Of every random draw.")]
+Precision = Annotated[Literal["single", "half"], typer.Option(help="'half' takes half the disk space.")]
+Seed = Annotated[int, typer.Option(help="Random seed.")]
 Threads = Annotated[int | None, typer.Option(help="CPU threads. Default: all.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Make the set again from the start.")]
 
@@ -58,7 +56,7 @@ def deepwalk(
     negatives: Annotated[int, typer.Option(help="Noise nodes per centre.")] = 1,
     epochs: Annotated[int, typer.Option(help="Passes, each over new walks.")] = 1,
     learning_rate: Annotated[float, typer.Option(help="At the first walk; falls to nearly zero.")] = 0.025,
-    warm_start: Annotated[bool, typer.Option("--warm-start", help="Begin each step from the one before.")] = False,
+    warm_start: Annotated[bool, typer.Option("--warm-start", help="Initialise each step from the one before.")] = False,
     unseen: Annotated[Literal["noise", "zero"], typer.Option(help="Rows of nodes without an edge yet.")] = "noise",
     precision: Precision = "single",
     device: Device = "auto",
@@ -72,9 +70,9 @@ def deepwalk(
     The same command resumes what was interrupted. One thread gives the same bits each time; several, or a GPU, differ
     in the last digits, and the name tells: deepwalk-cpu1, deepwalk-cpu8, deepwalk-gpu.
     """
+    from chronospike.device import choose_device
     from chronospike.features.options import DeepWalk
     from chronospike.features.recipes import with_place
-    from chronospike.training.device import choose_device
 
     options = DeepWalk(
         dimension=dimension,
@@ -100,8 +98,8 @@ def fastrp(
     folder: Folder,
     name: Name = None,
     dimension: Dimension = 128,
-    first_hop: Annotated[int, typer.Option(help="Nearest neighbourhoods that count.")] = 9,
-    last_hop: Annotated[int, typer.Option(help="Farthest neighbourhoods that count.")] = 16,
+    first_hop: Annotated[int, typer.Option(help="Nearest hop that counts.")] = 9,
+    last_hop: Annotated[int, typer.Option(help="Farthest hop that counts.")] = 16,
     normalization: Annotated[float, typer.Option(help="Below zero, hubs count less.")] = 0.0,
     precision: Precision = "single",
     threads: Threads = None,

@@ -35,7 +35,7 @@ def dataset_folder(name: str, root: Path | None = None) -> Path:
         if len(earlier) == 1:
             return earlier[0]
         if earlier:
-            raise InputError(f"{name} was imported from {len(earlier)} sets of files. Say which with --root")
+            raise InputError(f"{name} was imported from {len(earlier)} sets of files. Choose one with --root")
     state = hashlib.sha256()
     for path in benchmark_paths(benchmark_folder(spec, root).resolve(), name):
         facts = path.stat()

@@ -26,14 +26,14 @@ Run = Annotated[Path, typer.Argument(help="A run folder.")]
 Graph = Annotated[Path | None, typer.Option(help="Another graph folder. Default: the run's own.")]
 Nodes = Annotated[Path | None, typer.Option(help="A file with a node per line, or a node column. Default: all nodes.")]
 Format = Annotated[
-    str | None, typer.Option("--format", help="Of an output without an ending, such as '-'. Default: csv.")
+    str | None, typer.Option("--format", help="Output format where the name has no suffix, such as '-'. Default: csv.")
 ]
-AsOf = Annotated[str | None, typer.Option(help="A step or a time: see only what was there by then.")]
-Smooth = Annotated[bool, typer.Option("--smooth", help="Also spread the training labels over the edges.")]
+AsOf = Annotated[str | None, typer.Option(help="A step or a time; ignore everything later.")]
+Smooth = Annotated[bool, typer.Option("--smooth", help="Also smooth with the training labels (Correct and Smooth).")]
 Carry = Annotated[
-    bool, typer.Option("--carry-features", help="Make DeepWalk features of the other graph from the run's own.")
+    bool, typer.Option("--carry-features", help="Start DeepWalk features of the other graph from the run's own.")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Go ahead though the features mean something else there.")]
+Force = Annotated[bool, typer.Option("--force", help="Proceed even if the features do not match the training.")]
 
 
 def evaluate(
@@ -192,7 +192,7 @@ def embed(
 
 
 def report(run: Run) -> None:
-    """Write the run's report.html again."""
+    """Rewrite the run's report.html."""
     from chronospike.analysis.report import write_report
     from chronospike.locks import claim
 
@@ -238,10 +238,10 @@ def _open(
     from chronospike.data.as_of import depends_on_future, step_as_of
     from chronospike.data.storage import data_key, graph_key, open_graph
     from chronospike.data.time_text import format_time
+    from chronospike.device import choose_device, keep_freed_memory
     from chronospike.features.make import carry_features
     from chronospike.features.recipes import check_source, check_transfer
     from chronospike.methods.registry import learner_of
-    from chronospike.training.device import choose_device, keep_freed_memory
     from chronospike.training.run_folder import RunFolder
     from chronospike.training.runs import load_run
 

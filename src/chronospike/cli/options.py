@@ -26,12 +26,12 @@ def check_device(name: str) -> str:
 Device = Annotated[
     str,
     typer.Option(
-        metavar="auto|cpu|cuda|cuda:N", help="Where to compute; auto is a GPU if there is one.", callback=check_device
+        metavar="auto|cpu|cuda|cuda:N", help="Device to use; auto takes a GPU if there is one.", callback=check_device
     ),
 ]
 Assignments = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A setting, as often as needed: see 'chronospike settings'."),
+    typer.Option("--set", metavar="NAME=VALUE", help="Change a setting; may be repeated. See 'chronospike settings'."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def settings(
-    method: Annotated[str, typer.Option(metavar="NAME", help="Of which method: see 'compare --list'.")] = "chronospike",
+    method: Annotated[str, typer.Option(metavar="NAME", help="Method: see 'compare --list'.")] = "chronospike",
     preset: Annotated[
         str | None, typer.Option(metavar=PRESET_METAVAR, help=f"Show the values of {PRESETS} or a file.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show every setting: its value, what it may be, its meaning."""
+    """List the settings of a method: values, allowed values, meaning."""
     from chronospike.config import preset_names, read_preset
     from chronospike.methods.registry import settings_for, settings_type
 

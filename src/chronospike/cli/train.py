@@ -36,7 +36,7 @@ def train(
     graph: Annotated[str | None, typer.Argument(help="A graph folder or a dataset's name.")] = None,
     output: Run = None,
     method: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What to train: see 'chronospike compare --list'.")
+        str | None, typer.Option(metavar="NAME", help="Method to train: see 'chronospike compare --list'.")
     ] = None,
     preset: Preset = None,
     assignments: Assignments = None,
@@ -45,9 +45,9 @@ def train(
         str | None, typer.Option(metavar="NAME", help="Short for --set features=NAME: own, deepwalk, own+fastrp …")
     ] = None,
     ratio: Annotated[float | None, typer.Option(help="Share of labelled nodes that is not test.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Train this many seeds, a run folder each, and give mean and deviation.")
+        int | None, typer.Option(min=1, help="Train this many seeds, one run folder each; report mean and deviation.")
     ] = None,
     device: Device = "auto",
     root: Annotated[Path | None, typer.Option(help="Folder with the benchmark's files.")] = None,
@@ -55,14 +55,14 @@ def train(
         Path | None, typer.Option(help="Your own split: a file with a node and train, validation or test in each row.")
     ] = None,
     smooth: Annotated[
-        bool, typer.Option("--smooth", help="Also spread the training labels (said in the output).")
+        bool, typer.Option("--smooth", help="Also smooth with the training labels (Correct and Smooth).")
     ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume an interrupted run, or train a finished one for more --epochs.")
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is there.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and what it needs.")] = False,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write curves for TensorBoard.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what a run would do and need, then exit.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to TensorBoard.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train on a graph; write scores, predictions and a report.
@@ -72,7 +72,7 @@ def train(
     if output is None and (resume or not dry_run):
         raise InputError("which run folder? Give it with -o, for example: chronospike train pubmed -o runs/first")
     if resume and split is not None:
-        raise InputError("--resume keeps the split of the run; --split belongs to a new one")
+        raise InputError("--resume keeps the split of the run. Leave out --split, or start a new run")
     if resume and overwrite:
         raise InputError("--resume continues a run and --overwrite replaces it: choose one")
     given = _given(assignments, epochs=epochs, features=features, ratio=ratio, seed=seed)
@@ -84,7 +84,7 @@ def train(
         plan = _planned(target, graph, method, preset, given, seeds, resume)
         report_estimate(plan.facts["graph"], root, plan.runs[0][1], device, as_json)
         if plan.is_several and not as_json:
-            say(f"so for each of {len(plan.runs)} seeds, one after another")
+            say(f"the same for each of {len(plan.runs)} seeds, one after another")
         return
     # What is wrong with a new run is said before a folder is there.
     new = None if resume else _planned(target, graph, method, preset, given, seeds, resume)
@@ -132,8 +132,8 @@ def _carry_out(
     from chronospike.cli.seeds import begin, print_seeds, write_seeds
     from chronospike.data.reading.splits import read_split
     from chronospike.data.storage import data_key, graph_key, open_graph
+    from chronospike.device import choose_device, keep_freed_memory
     from chronospike.features.recipes import feature_methods
-    from chronospike.training.device import choose_device, keep_freed_memory
     from chronospike.training.memory import require_feature_memory
     from chronospike.training.runs import is_finished
     from chronospike.training.task import split_for
@@ -154,7 +154,7 @@ def _carry_out(
     keep_freed_memory()
     folder = Path(facts["folder"]) if resume else graph_folder(facts["graph"], root, quiet=as_json)
     if resume and facts.get("data") not in (None, data_key(folder)):
-        raise InputError(f"{folder} is not the graph it was when {run.path} was started. Start a new run")
+        raise InputError(f"{folder} has changed since {run.path} was started. Start a new run")
     # What cannot be trained on, or not here, is said before features are made and before a folder is there.
     parts = facts["features"].split("+") if resume else None if learner.needs_features else ["none"]
     planned, to_make = open_as_planned(folder, settings, str(place), parts)
@@ -217,7 +217,7 @@ def _train_one(
 
     settings = learner.settings
     if not quiet:
-        size = f"{data.num_nodes:,} nodes, {data.num_steps} steps, {features} features"
+        size = f"{data.num_nodes:,} nodes, {data.num_steps} steps, features {features}"
         say(f"{learner.title}, seed {settings.seed}, {size}, {place}")
         if getattr(settings, "schedule", None) == "cosine" and settings.epochs > run.settings(type(settings)).epochs:
             say(f"the learning rate follows the cosine schedule of {settings.epochs} epochs from here on")
@@ -320,7 +320,7 @@ def _resumed(
     given: dict[str, Any],
     seeds: int | None,
 ) -> Plan:
-    """The runs that are there, with their own settings, but for what may change (see `RunFolder.require_same`)."""
+    """The runs that are there, with their own settings, except for what may change (see `RunFolder.require_same`)."""
     from chronospike.cli.seeds import Plan, earlier_runs
     from chronospike.config import read_preset
     from chronospike.methods.registry import learner_of
@@ -362,11 +362,12 @@ def _watcher(settings: Any, show: Any, board: TensorBoard | None, quiet: bool, b
 
     def on_batch(epoch: int, batch: int, batches: int, loss: float) -> None:
         done, total = epoch * batches + batch, settings.epochs * batches
-        found = f"best validation Macro-F1 {100 * best[0]:.1f}"
+        measure = "Macro-F1" if settings.selection == "macro_f1" else "Micro-F1"
+        found = f"best validation {measure} {100 * best[0]:.1f}"
         show(f"epoch {epoch + 1}/{settings.epochs}  loss {loss:.3f}  {found}", done, total)
 
     def on_epoch(report: EpochReport) -> None:
-        best[0] = max(best[0], report.validation_macro_f1)
+        best[0] = max(best[0], getattr(report, f"validation_{settings.selection}"))
         if board is not None:
             board.on_epoch(report)
         if not quiet and not sys.stderr.isatty() and (report.best or report.epoch % 10 == 0):

@@ -299,7 +299,7 @@ def _changes(encoding: ColumnEncoding, column: Column, given: NDArray[Any]) -> l
         known = given[~np.isnan(given)].astype(np.int64)
         count = int(new[known].sum())
         if count:
-            notes.append(f"attribute '{encoding.name}': {count:,} values that the model has no column for are 'other'")
+            notes.append(f"attribute '{encoding.name}': {count:,} values unknown to the model are read as 'other'")
     return notes
 
 

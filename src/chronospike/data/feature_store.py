@@ -80,7 +80,7 @@ def write_features(
     carry: Carry | None = None,
     tell: Tell | None = None,
 ) -> Path:
-    """Make and store all T steps, going on where an earlier call with the same recipe was stopped.
+    """Make and store all T steps, resuming where an earlier call with the same recipe was stopped.
 
     While another process makes a set of that name, this one waits, then takes what is there.
 
@@ -189,7 +189,7 @@ def _set_folder(folder: Path, name: str) -> Path:
     if not name or name != Path(name).name or name.startswith(".") or name.endswith(".partial"):
         raise InputError(f"'{name}' cannot be the name of a feature set. Use letters, digits, - and _")
     if name in ("own", "none", "auto") or "+" in name:
-        raise InputError(f"a feature set cannot be named '{name}': own, none, auto and + have meanings of their own")
+        raise InputError(f"a feature set cannot be named '{name}': own, none, auto and + are reserved")
     return Path(folder) / "features" / name
 
 
@@ -223,7 +223,7 @@ def _require_same(folder: Path, found: dict[str, Any], wanted: dict[str, Any]) -
 
 def _refuse(folder: Path, what: str, found: Any, wanted: Any) -> None:
     raise InputError(
-        f"{folder} is there with {what} {found!r}, and {wanted!r} is asked for. "
+        f"{folder} exists with {what} {found!r}, not {wanted!r}. "
         "Pass --overwrite to make it again, or choose another name"
     )
 

@@ -51,8 +51,8 @@ def fit_cell(folder: Path, spec: dict[str, Any]) -> dict[str, Any]:
 
     from chronospike.config import make_settings
     from chronospike.data.storage import open_graph
+    from chronospike.device import choose_device, keep_freed_memory, peak_memory
     from chronospike.methods.registry import METHODS, learner_type
-    from chronospike.training.device import choose_device, keep_freed_memory, peak_memory
     from chronospike.training.hardware import device_name, versions
     from chronospike.training.task import make_task, split_for
 

@@ -74,10 +74,6 @@ class Comparison:
     tests: list[PairedTest]
     costs: list[Cost]
 
-    @property
-    def has_paper(self) -> bool:
-        return any(entry.paper is not None for entry in self.entries.values())
-
 
 def summarise(results: Sequence[Result], dataset: str | None = None) -> Comparison:
     """The comparison of a grid.

@@ -20,7 +20,7 @@ class Pairs:
 
     @property
     def differences(self) -> list[float]:
-        """Of distinct pairs that differ: a method without chance repeats its score, which is no further evidence."""
+        """Of distinct pairs that differ: a deterministic method repeats its score, which is no further evidence."""
         return [first - second for first, second in dict.fromkeys(self.scores) if first != second]
 
 

@@ -126,7 +126,7 @@ def _starting_tables(
 
 
 class DeepWalkSteps:
-    """Makes one step after another and remembers the tables that a warm start goes on from."""
+    """Makes one step after another and remembers the tables that a warm start continues from."""
 
     def __init__(
         self,

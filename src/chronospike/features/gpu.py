@@ -17,7 +17,8 @@ import triton
 import triton.language as tl
 from numpy.typing import NDArray
 
-from chronospike.errors import ChronoSpikeError, InputError
+from chronospike.device import choose_device
+from chronospike.errors import ChronoSpikeError
 from chronospike.features.noise import noise_table
 from chronospike.features.skipgram import Progress, Schedule, Table
 from chronospike.features.walks import Snapshot
@@ -148,7 +149,7 @@ class GpuTrainer:
     """One step of DeepWalk on a GPU (see `deepwalk.Trainer`)."""
 
     def __init__(self, snapshot: Snapshot, tables: tuple[Table, Table], length: int, device: str) -> None:
-        self.device = _checked_device(device)
+        self.device = choose_device(device)
         self.length = length
         self.snapshot = DeviceSnapshot(snapshot, self.device)
         visits = self.snapshot.expected_visits(length).cpu().numpy()
@@ -204,21 +205,11 @@ def _resident_programs(device: torch.device) -> int:
     return facts.multi_processor_count * (facts.max_threads_per_multi_processor // (32 * _WARPS))
 
 
-def _checked_device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise InputError(f"'{name}' is not a device. Use cpu or cuda") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"device '{name}' is asked for, and PyTorch finds no GPU. Use --device cpu")
-    return device
-
-
 def _upload(array: NDArray[Any], device: torch.device) -> torch.Tensor:
     # A copy even on the CPU: the tables of the caller stay as they are, and a memory map may be read only.
     return torch.from_numpy(np.array(array)).to(device)
 
 
 def _key(key: int, device: torch.device) -> torch.Tensor:
-    """In memory rather than as an argument: Triton compiles anew for the type and divisibility of a number."""
+    """In memory rather than as an argument: Triton compiles again for the type and divisibility of a number."""
     return torch.tensor([signed(key)], dtype=torch.int64, device=device)

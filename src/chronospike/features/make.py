@@ -40,7 +40,7 @@ def make_features(
     on_progress: Progress | None = None,
     tell: Tell | None = None,
 ) -> FeatureSet:
-    """Make the features of all steps and store them in a graph folder; goes on where an earlier call was stopped.
+    """Make the features of all steps and store them in a graph folder; resumes where an earlier call was stopped.
 
     Args:
         folder: of the graph.
@@ -123,7 +123,7 @@ def with_features_for(graph: DynamicGraph, settings: Settings, device: str = "cp
     unknown = next((part for part in parts if part != "own" and part not in recipes), None)
     if unknown is not None:
         raise InputError(
-            f"features '{unknown}': a set by name lies in a graph folder. Open it with "
+            f"features '{unknown}': named sets are stored in a graph folder. Open it with "
             "open_graph(folder, features=...), and leave the setting features at 'auto'"
         )
     if "own" in parts:
@@ -181,6 +181,6 @@ def _listeners(
 def _chosen(device: str) -> str:
     if device != "auto":
         return device
-    import torch
+    from chronospike.device import choose_device  # loads torch, which most runs do not need here
 
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    return str(choose_device())

@@ -110,7 +110,7 @@ def find_set(folder: Path, name: str, options: Options, device: str) -> Part:
     others = [found for found in there if without_place(found) == name]
     if not others:
         return Part(here, options)
-    return Part(others[0], note=f"reading the features {others[0]}; made here, {here} would differ in the last digits")
+    return Part(others[0], note=f"using features {others[0]}; made here, {here} would differ in the last digits")
 
 
 def feature_methods(folder: Path, features: str) -> list[str]:
@@ -129,16 +129,13 @@ def check_transfer(methods: list[str], edges: str | None, other_edges: str) -> N
     """Refuse features that mean nothing on other edges than those they were learned with."""
     if "deepwalk" in methods and edges not in (None, other_edges):
         raise InputError(
-            "the model reads DeepWalk features, and those of another graph point in directions of their own, which it "
-            "has not learned: its answers would be noise. Where most nodes are the same, begin with the run's own "
-            "features (--carry-features) or train with FastRP; else train with the nodes' own attributes, or on this "
-            "graph"
+            "the model was trained on DeepWalk features, and those of another graph lie in a space of their own: "
+            "predictions would be noise. If most nodes are the same, use --carry-features or train with FastRP; else "
+            "train with the nodes' own attributes, or on this graph"
         )
 
 
 def check_source(source: Path, edges: str | None) -> None:
     """Refuse to carry features over from `source` if it is not the graph with the `edges` of the training any more."""
     if edges is None or not (source / "meta.json").is_file() or graph_key(source) != edges:
-        raise InputError(
-            f"{source} is gone, or not the graph of the training any more: its features cannot be carried on"
-        )
+        raise InputError(f"{source} is gone or has changed since the training, so its features cannot be carried over")

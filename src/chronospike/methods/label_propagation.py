@@ -16,7 +16,7 @@ class LabelPropagationSettings(Settings):
     """How far labels travel, and how much recent edges count."""
 
     recency: AtLeastZero = Field(3.0, description="an edge at step t weighs exp(-recency (1 - t / (T - 1)))")
-    alpha: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="share of the neighbours in each round")
+    alpha: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="weight of the neighbours in each round")
     rounds: Count = 50
 
 
@@ -42,6 +42,6 @@ class UnweightedSettings(LabelPropagationSettings):
 
 class UnweightedLabelPropagation(LabelPropagation):
     name = "label-propagation-unweighted"
-    title = "label propagation, all edges alike"
-    summary = "known labels diffused over the edges, old and recent ones alike"
+    title = "label propagation, unweighted"
+    summary = "known labels diffused over the edges, all weighted equally"
     settings_type = UnweightedSettings

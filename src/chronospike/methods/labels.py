@@ -30,7 +30,7 @@ class LabelsSettings(Settings):
     """What is read of the labels around a node, and the three classifiers."""
 
     folds: Annotated[int, Field(ge=2, le=1000)] = Field(
-        10, description="a known node reads the labels of the other folds alone"
+        10, description="a labelled node reads the labels of the other folds only"
     )
     recencies: tuple[AtLeastZero, ...] = Field(
         RECENCIES, description="an edge at step t weighs exp(-recency (1 - t / (T - 1))); labels are read for each"

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from chronospike.device import peak_memory
 from chronospike.errors import InputError
-from chronospike.training.device import peak_memory
 from chronospike.training.known_labels import hold_out
 from chronospike.training.learner import Cost, FitContext, Fitted, Kind, Learner, Progress
 from chronospike.training.run_folder import RunFolder
@@ -77,7 +77,7 @@ class SimpleFitted(Fitted):
 
     def embeddings(self, nodes: Nodes, on_nodes: Progress | None = None) -> NDArray[np.float32]:
         if self._answer.inputs is None:
-            raise InputError(f"{self._learner.name} has no embeddings. Use a method that learns some: chronospike")
+            raise InputError(f"{self._learner.name} has no embeddings. Use a method that has, such as chronospike")
         return self._answer.inputs[nodes]
 
     def until(self, last_step: int) -> SimpleFitted:

@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 
 from chronospike.data.splits import Split
+from chronospike.device import peak_memory
 from chronospike.errors import StorageError
 from chronospike.training.checkpoint import best_weights, load_checkpoint, read_state, save_checkpoint
-from chronospike.training.device import peak_memory
 from chronospike.training.learner import Cost, FitContext, Fitted, Learner, Progress
 from chronospike.training.loop import Trainer, Watcher, seconds_per_epoch
 from chronospike.training.memory import memory_errors
@@ -87,7 +87,7 @@ class GradientLearner(Learner[Trained]):
         network = self.network(task, training=False)
         if description(metadata) != network.description():
             raise StorageError(
-                f"{run.weights} belongs to another network than the settings and the graph describe. Use the graph and "
+                f"{run.weights} does not match the network that the settings and the graph describe. Use the graph and "
                 "features of the training"
             )
         check_fit(tensors, network.module.state_dict(), run.weights)
@@ -107,7 +107,7 @@ class GradientLearner(Learner[Trained]):
             if self.settings == before:
                 return True
             raise StorageError(
-                f"{run.path} cannot be trained for longer: its folder checkpoint/ is gone. Start a new run"
+                f"{run.path} cannot be trained for longer: its folder checkpoint/ is missing. Start a new run"
             )
         state = read_state(run.checkpoint)
         state.extend(before, self.settings)
@@ -118,7 +118,7 @@ class GradientFitted(Fitted):
     """A trained network.
 
     Args:
-        first: the network before the refit, if there was one and it is at hand.
+        first: the network before the refit, if there was one and it is available.
     """
 
     def __init__(self, network: Network, split: Split, cost: Cost, first: Network | None = None) -> None:
@@ -177,7 +177,7 @@ def _train(trainer: Trainer, context: FitContext) -> None:
 
 
 def _extend(trainer: Trainer, run: RunFolder) -> None:
-    """Take down that a resumed run trains for longer than it was begun for, unless it is at its end all the same."""
+    """Record that a resumed run trains for longer than it was started for, unless it is finished anyway."""
     before = run.settings(type(trainer.settings))
     trainer.state.extend(before, trainer.settings)
     if trainer.settings == before or trainer.finished:

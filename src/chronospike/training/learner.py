@@ -96,7 +96,7 @@ class Fitted(ABC):
         """The same, to be used as of a step: see `Task.until`."""
 
     def held_out(self) -> Fitted | None:
-        """The fit that has not seen the validation labels: this one, or after a refit the first if it is at hand."""
+        """The fit that has not seen the validation labels: this one, or after a refit the first if it is available."""
         return self
 
     @property
@@ -117,8 +117,7 @@ class Fitted(ABC):
         first = self.held_out()
         if first is None:
             raise InputError(
-                "to smooth a run with refit, the checkpoint of its first fit is needed, and its folder checkpoint/ is "
-                "gone"
+                "smoothing a run with refit needs the checkpoint of its first fit, and checkpoint/ is missing"
             )
         everyone = np.arange(self.task.graph.num_nodes)
         tried = None if first is self else first.probabilities(everyone).astype(np.float64)

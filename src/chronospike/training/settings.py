@@ -13,8 +13,8 @@ class TrainingSettings(Settings):
     """What the training loop reads."""
 
     epochs: Count = 100
-    batch_size: Count = Field(1024, description="at most so many nodes a batch")
-    min_batches: Count = Field(1, description="at least so many batches an epoch, where that leaves 32 nodes in each")
+    batch_size: Count = Field(1024, description="most nodes per batch")
+    min_batches: Count = Field(1, description="fewest batches per epoch, as long as each has 32 nodes")
     accumulate: Count = Field(1, description="batches per step of the optimiser")
     learning_rate: Positive = 5e-3
     weight_decay: AtLeastZero = 1e-4
@@ -25,9 +25,7 @@ class TrainingSettings(Settings):
     refit: bool = Field(
         False, description="then train again on the validation nodes too, for the best number of epochs"
     )
-    class_weights: Literal["none", "balanced"] = Field("none", description="'balanced' for skewed labels")
-    label_smoothing: Dropout = Field(0.0, description="share of each label given to all classes alike")
-    weight_average: Dropout = Field(0.0, description="running mean of the weights: share kept at each step; 0 for none")
+    weight_average: Dropout = Field(0.0, description="decay of the moving average of the weights; 0 turns it off")
 
     def batch_nodes(self, train: int) -> int:
         """Nodes a batch: `batch_size`, or fewer where a small training set would make too few batches an epoch."""

@@ -64,7 +64,7 @@ class Compiler:
 
 
 def train_a_batch(steps: int, classes: int, nodes: int, roots: int) -> None:
-    """What a step of training launches, but for the sampler."""
+    """What a step of training launches, except for the sampler."""
     sizes = tuple(roots * width for width in widths(FANOUTS))
     table, blocks = torch.zeros(steps, nodes, 128, dtype=torch.float16), torch.arange(steps)
     tree = torch.zeros(steps, sum(sizes), dtype=torch.int32)

@@ -22,7 +22,7 @@ def as_date(value: Any) -> np.datetime64 | None:
     """
     if isinstance(value, str):
         text = value.strip()
-        if re.fullmatch(INTEGER, text):  # as in a file: digits alone are a number, but for a year
+        if re.fullmatch(INTEGER, text):  # as in a file: digits alone are a number, except for a year
             text = f"{text}-01-01" if re.fullmatch("[0-9]{4}", text) else ""
         return read_date(text)
     try:

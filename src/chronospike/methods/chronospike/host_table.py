@@ -68,7 +68,7 @@ def _lock(owner: HostTable, table: Tensor) -> None:
     status = runtime.cudaHostRegister(table.data_ptr(), table.numel() * table.element_size(), 0)
     if int(status) != 0:
         raise ChronoSpikeError(
-            f"the features ({table.numel() * table.element_size() / 1e9:.1f} GB) fit neither the GPU nor can be locked "
-            f"in host memory (CUDA error {int(status)}). Run with --device cpu"
+            f"the features ({table.numel() * table.element_size() / 1e9:.1f} GB) fit neither the GPU nor page-locked "
+            f"host memory (CUDA error {int(status)}). Run with --device cpu"
         )
     weakref.finalize(owner, runtime.cudaHostUnregister, table.data_ptr())

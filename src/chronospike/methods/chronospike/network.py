@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any, Self, cast
 
 import numpy as np
@@ -30,25 +30,10 @@ from chronospike.training.task import Nodes, Task
 
 
 def architecture(settings: ChronoSpikeSettings, inputs: int, classes: int) -> Architecture:
-    """The network that the settings describe."""
+    """The network that the settings describe: every field that they have, by its name."""
     s = settings
-    return Architecture(
-        inputs=inputs + (classes if s.label_inputs else 0),
-        classes=classes,
-        hidden=s.hidden,
-        heads=s.heads,
-        dropout=s.dropout,
-        aggregator=s.aggregator,
-        neuron=s.neuron,
-        neuron_form=s.neuron_form,
-        reset_gradient=s.reset_gradient,
-        temporal=s.temporal,
-        temporal_heads=s.temporal_heads,
-        feedforward=s.feedforward,
-        temporal_dropout=s.temporal_dropout,
-        positions=s.positions,
-        max_steps=s.max_steps,
-    )
+    shared = {field.name: getattr(s, field.name) for field in fields(Architecture) if hasattr(s, field.name)}
+    return Architecture(inputs=inputs + (classes if s.label_inputs else 0), classes=classes, **shared)
 
 
 def objective(settings: ChronoSpikeSettings) -> Objective:

@@ -40,15 +40,17 @@ class ChronoSpikeSettings(TrainingSettings):
     label_mask: Share = Field(0.2, description="share of those labels hidden in training")
 
     # Objective (section 4.5)
+    class_weights: Literal["none", "balanced"] = Field("none", description="'balanced' for skewed labels")
+    label_smoothing: Dropout = Field(0.0, description="share of each label spread evenly over all classes")
     contrastive: AtLeastZero = Field(0.1, description="weight λ of the InfoNCE term")
     temperature: Positive = Field(0.5, description="of the InfoNCE term")
     view_dropout: Dropout = Field(0.1, description="makes the two views of the InfoNCE term")
 
     # Computing
     precision: Literal["auto", "single", "half"] = Field(
-        "auto", description="of features and products; 'auto' is 'half' on a GPU. Sums and membranes stay single"
+        "auto", description="of features and matrix products; 'auto' is 'half' on a GPU. Sums and membranes stay single"
     )
-    kernels: Literal["auto", "plain"] = Field("auto", description="'plain' leaves the compiled kernels aside")
+    kernels: Literal["auto", "plain"] = Field("auto", description="'plain' turns compiled kernels off")
     samples: Count = Field(1, description="sampled neighbourhoods averaged at inference")
 
     def check(self) -> None:

@@ -9,12 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from chronospike.device import free_bytes
 from chronospike.methods.chronospike.host_table import HostTable
 from chronospike.nn.dispatch import Implementation
 from chronospike.nn.tree_features import TreeFeatures
 from chronospike.rng import derive_torch, signed, stream, threshold
 from chronospike.sampling.tree import NeighbourTree
-from chronospike.training.device import free_bytes
 from chronospike.training.node_features import NodeFeatures
 
 # Features up to this size are encoded once and kept; larger ones stay on disk and are read row by row.

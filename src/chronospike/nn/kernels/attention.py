@@ -8,7 +8,7 @@ written to memory.
 
 Unlike elsewhere the neighbours are projected before they are added up: on tensor cores that costs less than handling
 each of them once per head. Kernels that do both at once, and write not even the projections, were slower: with a
-neighbour, its projection and the sums at hand a program fills the registers, and too few of them run at a time.
+neighbour, its projection and the sums, a program fills the registers, and too few of them run at a time.
 
 The backward pass makes the gradients of the projections from the projections, and then the weights' gradients, products
 with the rows, which are gathered again. Those are summed by a fixed number of programs, each over its own blocks, and

@@ -152,7 +152,7 @@ def mix_back_kernel(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """The gradients of all projections, of targets and of neighbours; for the other parameters, the sums of
 
-    the gradient, the neighbours' logits' gradients times their projections, the targets' likewise, and these alone:
+    the gradient, the neighbours' logits' gradients times their projections, the targets' too, and these alone:
     `parts [programs, 3 C + H]`. Half precision needs a scale, one for each block of targets and group of heads.
     """
     group = tl.program_id(1)

@@ -5,8 +5,8 @@ import platform
 import pytest
 import torch
 
+from chronospike.device import choose_device, keep_freed_memory
 from chronospike.errors import InputError
-from chronospike.training.device import choose_device, keep_freed_memory
 
 
 def test_auto_takes_the_gpu_only_if_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,42 @@
+"""Every registered method from training to predictions, with the commands that all of them share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.csv
+import pytest
+
+from chronospike.errors import InputError
+from chronospike.methods.registry import METHODS
+from tests.small_runs import SMALL, command, saved_graph, worked
+
+SETTINGS = {"chronospike": SMALL, "labels": {"trees": 5, "boosting_rounds": 2, "folds": 2}}
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved_graph(tmp_path_factory.mktemp("methods") / "graph")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_trains_resumes_predicts_and_embeds(
+    capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path, method: str
+) -> None:
+    run, given = tmp_path / "run", SETTINGS.get(method, {})
+    settings = [part for name, value in given.items() for part in ("--set", f"{name}={value}")]
+    worked(capsys, "train", graph, "--method", method, "-o", run, "--device", "cpu", *settings)
+    assert {"config.yaml", "metrics.json", "predictions.csv", "report.html"} <= {path.name for path in run.iterdir()}
+    assert command(capsys, "train", "--resume", "-o", run, "--device", "cpu").code == 0
+
+    worked(capsys, "predict", run, "-o", tmp_path / "classes.csv", "--device", "cpu")
+    found, written = (pyarrow.csv.read_csv(path) for path in (tmp_path / "classes.csv", run / "predictions.csv"))
+    assert found.column("class").equals(written.column("class"))
+
+    embedded = command(capsys, "embed", run, "-o", tmp_path / "z.npy", "--device", "cpu")
+    if embedded.code:
+        assert embedded.code == InputError.exit_code
+        assert "has no embeddings" in embedded.err
+    else:
+        assert len(np.load(tmp_path / "z.npy")) == 120
