@@ -65,8 +65,10 @@ def _is_what_it_would_be_built_as(history: TimeSlicedCSR, snapshot: TimeSlicedCS
         return True
     if nodes * nodes * snapshot.num_steps >= 2**63:
         return False
-    there, back = (steps * nodes + rows) * nodes + neighbours, (steps * nodes + neighbours) * nodes + rows
-    return np.array_equal(np.sort(there), np.sort(back))
+    # Entries ascend by (row, step, neighbour), as they were built; turned round they are to be the same ones.
+    cells, turned = rows * snapshot.num_steps + steps, neighbours.astype(np.int64) * snapshot.num_steps + steps
+    there, back = cells * nodes + neighbours, turned * nodes + rows
+    return np.array_equal(there, np.sort(back))
 
 
 def _check_shapes(history: TimeSlicedCSR, snapshot: TimeSlicedCSR) -> int:
