@@ -244,7 +244,7 @@ def test_roots_and_steps_out_of_range_are_named(roots: Any, steps: Any, message:
     [
         ({"backend": "numbar"}, r"backend 'numbar' is not one of numba, triton. Did you mean 'numba'\?"),
         ({"threads": 0}, r"threads 0 is below 1"),
-        ({"device": "gpu"}, r"device 'gpu' is not known: use cpu or cuda"),
+        ({"device": "gpu"}, r"device 'gpu' is not known. Use auto, cpu, cuda"),
         ({"p": 2}, r"p 2 is outside 0..1"),
     ],
 )

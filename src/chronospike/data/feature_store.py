@@ -29,6 +29,7 @@ from chronospike.data.meta import FeaturesMeta, check_meta
 from chronospike.errors import InputError, OutOfSpaceError, StorageError, nearest
 from chronospike.files import read_json, space_errors, write_json
 from chronospike.locks import Tell, wait_for
+from chronospike.threads import run_chunks
 
 FORMAT = "chronospike-features"
 VERSION = 1
@@ -372,6 +373,11 @@ def _open_values(folder: Path, meta: dict[str, Any]) -> np.memmap[Any, np.dtype[
 
 
 def _verify(folder: Path, meta: dict[str, Any], values: NDArray[Any]) -> None:
-    for step, checksum in enumerate(meta["checksums"]):
-        if _checksum(values[step]) != checksum:
-            raise StorageError(f"{folder / VALUES}: step {step} does not match its checksum. {_again(folder)}")
+    wrong: list[int] = []
+
+    def work(start: int, stop: int) -> None:
+        wrong.extend(step for step in range(start, stop) if _checksum(values[step]) != meta["checksums"][step])
+
+    run_chunks(work, len(meta["checksums"]))
+    if wrong:
+        raise StorageError(f"{folder / VALUES}: step {min(wrong)} does not match its checksum. {_again(folder)}")

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from chronospike import rng
 from chronospike.data.graph import DynamicGraph
+from chronospike.device import choose_device
 from chronospike.errors import InputError
 from chronospike.optional import has_triton, triton_works
 from chronospike.sampling.settings import SamplingSettings, as_fanouts, check_name
@@ -71,7 +72,7 @@ class HybridSampler:
         if threads is not None and threads < 1:
             raise InputError(f"threads {threads} is below 1")
         self.graph = graph
-        self.device = _as_device(device)
+        self.device = choose_device(str(device))
         self.backend = backend or default_backend(self.device)
         self._backend = _make_backend(self.backend, graph, self.device, threads)
         self._steps: dict[tuple[int, ...], torch.Tensor] = {}
@@ -134,16 +135,6 @@ def _make_backend(name: str, graph: DynamicGraph, device: torch.device, threads:
     from chronospike.sampling.triton_backend import TritonBackend
 
     return TritonBackend(graph, device)
-
-
-def _as_device(device: torch.device | str) -> torch.device:
-    try:
-        found = torch.device(device)
-    except RuntimeError:
-        raise InputError(f"device {device!r} is not known: use cpu or cuda") from None
-    if found.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"device {str(found)!r}: no CUDA device is available here. Use cpu")
-    return found
 
 
 def _indices(what: str, values: Any, count: int) -> NDArray[np.int64]:
