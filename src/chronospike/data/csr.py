@@ -50,6 +50,10 @@ class TimeSlicedCSR:
     def nbytes(self) -> int:
         return self.indptr.nbytes + self.step_offsets.nbytes + self.neighbours.nbytes
 
+    def flat(self) -> tuple[IntArray, IntArray, IntArray]:
+        """Row starts, offsets laid flat and neighbours, as compiled functions take them."""
+        return _read_only(self.indptr), _read_only(self.step_offsets.reshape(-1)), _read_only(self.neighbours)
+
     def before(self, node: int, step: int) -> IntArray:
         """The row prefix of steps earlier than `step`."""
         start = int(self.indptr[node])
@@ -70,6 +74,13 @@ class TimeSlicedCSR:
         per_step = np.diff(self.step_offsets, axis=1).astype(np.int64)
         node_step = np.repeat(np.arange(per_step.size), per_step.reshape(-1))
         return node_step // self.num_steps, node_step % self.num_steps, np.asarray(self.neighbours)
+
+
+def _read_only(array: IntArray) -> IntArray:
+    # Numba compiles once more for arrays that cannot be written, as memory maps are: so none of ours can.
+    flat = np.ascontiguousarray(array).view()
+    flat.flags.writeable = False
+    return flat
 
 
 def history_and_snapshot(

@@ -8,7 +8,7 @@ import numpy as np
 
 from chronospike.cache_hints import prefetch_item
 from chronospike.compiled import njit
-from chronospike.data.csr import IntArray, TimeSlicedCSR
+from chronospike.data.csr import TimeSlicedCSR
 from chronospike.rng_kernels import derive_numba
 from chronospike.threads import default_threads, run_chunks
 
@@ -27,7 +27,7 @@ def faults_and_balance(history: TimeSlicedCSR, snapshot: TimeSlicedCSR) -> tuple
     """
     found: list[tuple[int, int]] = []
     balance: list[int] = []
-    views, nodes, steps = (_arrays(history), _arrays(snapshot)), history.num_nodes, history.num_steps
+    views, nodes, steps = (history.flat(), snapshot.flat()), history.num_nodes, history.num_steps
 
     def work(start: int, stop: int) -> None:
         marks = np.full(nodes, -1, dtype=np.int32)
@@ -38,17 +38,6 @@ def faults_and_balance(history: TimeSlicedCSR, snapshot: TimeSlicedCSR) -> tuple
 
     run_chunks(work, nodes, min(_THREADS, default_threads()))
     return found, sum(balance) % 2**64
-
-
-def _arrays(view: TimeSlicedCSR) -> tuple[IntArray, IntArray, IntArray]:
-    return _read_only(view.indptr), _read_only(view.step_offsets.reshape(-1)), _read_only(view.neighbours)
-
-
-def _read_only(array: IntArray) -> IntArray:
-    # Numba compiles once more for arrays that cannot be written, as memory maps are: so none of ours can.
-    flat = np.ascontiguousarray(array).view()
-    flat.flags.writeable = False
-    return flat
 
 
 @njit

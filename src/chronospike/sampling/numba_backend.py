@@ -10,20 +10,17 @@ from numpy.typing import NDArray
 
 from chronospike.cache_hints import prefetch_item
 from chronospike.compiled import njit
-from chronospike.data.csr import IntArray, TimeSlicedCSR
 from chronospike.data.graph import DynamicGraph
 from chronospike.rng_kernels import below_numba, chance_numba, derive_numba
 from chronospike.sampling.settings import SamplingSettings
 from chronospike.threads import run_chunks
-
-Arrays = tuple[IntArray, IntArray, IntArray]
 
 
 class NumbaBackend:
     """Samples on the CPU threads from the graph's own arrays, memory-mapped or not."""
 
     def __init__(self, graph: DynamicGraph, threads: int | None = None) -> None:
-        self.history, self.snapshot = _arrays(graph.history), _arrays(graph.snapshot)
+        self.history, self.snapshot = graph.history.flat(), graph.snapshot.flat()
         self.keys = graph.node_keys
         self.threads = threads
 
@@ -45,17 +42,6 @@ class NumbaBackend:
 
         run_chunks(work, len(roots), self.threads)
         return nodes
-
-
-def _arrays(view: TimeSlicedCSR) -> Arrays:
-    return _read_only(view.indptr), _read_only(view.step_offsets.reshape(-1)), _read_only(view.neighbours)
-
-
-def _read_only(array: IntArray) -> IntArray:
-    # Numba compiles once more for arrays that cannot be written, as memory maps are: so none of ours can.
-    flat = np.ascontiguousarray(array).view()
-    flat.flags.writeable = False
-    return flat
 
 
 @njit
