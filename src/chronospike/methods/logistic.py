@@ -20,7 +20,7 @@ from chronospike.training.task import Nodes, Task
 Rows = NDArray[np.float32]
 
 _FEWEST_NODES = 1_000
-_ITERATIONS, _TOLERANCE = 200, 1e-4
+_ITERATIONS, _TOLERANCE = 200, 1e-3
 # Rows encoded at once for predictions.
 _CHUNK = 65_536
 
@@ -105,18 +105,17 @@ class Classifier:
         start: Classifier | None = None,
     ) -> None:
         self.classes, codes = np.unique(labels, return_inverse=True)
-        x, y = torch.from_numpy(rows).to(device), torch.from_numpy(codes).to(device)
-        wanted = torch.nn.functional.one_hot(y, len(self.classes)).to(x.dtype)
-        penalty = torch.full((x.shape[1] + 1,), 1 / (len(x) * strength), device=device)
+        x = torch.nn.functional.pad(torch.from_numpy(rows).to(device), (0, 1), value=1.0)
+        wanted = torch.nn.functional.one_hot(torch.from_numpy(codes).to(device), len(self.classes)).to(x.dtype)
+        penalty = torch.full((x.shape[1],), 1 / (len(x) * strength), device=device)
         penalty[-1] = 0
 
         def loss(weights: Tensor) -> tuple[Tensor, Tensor]:
-            logits = torch.addmm(weights[:, -1], x, weights[:, :-1].t())
-            wrong = (logits.softmax(dim=1) - wanted) / len(x)
-            value = torch.nn.functional.cross_entropy(logits, y) + (penalty * weights.square()).sum() / 2
-            return value, torch.cat([wrong.t() @ x, wrong.sum(dim=0).unsqueeze(1)], dim=1) + penalty * weights
+            found = (x @ weights.t()).log_softmax(dim=1)
+            value = (penalty * weights.square()).sum() / 2 - (found * wanted).sum() / len(x)
+            return value, (found.exp() - wanted).t() @ x / len(x) + penalty * weights
 
-        begin = torch.zeros(len(self.classes), x.shape[1] + 1, device=device)
+        begin = torch.zeros(len(self.classes), x.shape[1], device=device)
         if start is not None and np.array_equal(start.classes, self.classes):
             begin = start.weights
         with product_precision(device, half=False):
