@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from chronospike.cli import run
 from chronospike.config import make_settings
 from chronospike.data.csr import history_and_snapshot
 from chronospike.data.graph import DynamicGraph
+from chronospike.data.ids import NodeIds
 from chronospike.data.storage import save_graph
 from chronospike.data.synthetic import synthetic_graph
 from chronospike.methods.chronospike.network import ChronoSpikeNetwork
@@ -43,6 +45,13 @@ def small_graph(nodes: int = 120, seed: int = 0) -> DynamicGraph:
     assert graph.features is not None
     assert graph.labels is not None
     return graph.with_features(graph.features + 2 * graph.labels[None, :, None].astype(np.float32))
+
+
+def dated_graph() -> DynamicGraph:
+    """Text ids with leading zeros, and steps that are the years 2018 to 2022."""
+    years = np.arange("2018", "2023", dtype="datetime64[Y]").astype("datetime64[D]")
+    ids = NodeIds.of([f"{v:04d}" for v in range(120)])
+    return replace(small_graph(), ids=ids, step_start=years, step_end=years + 364)
 
 
 def small_settings(**values: Any) -> ChronoSpikeSettings:
@@ -153,6 +162,15 @@ def assignments(**values: Any) -> list[str]:
     """`--set` for the small settings and these."""
     pairs = {**SMALL, **values}
     return [part for name, value in pairs.items() for part in ("--set", f"{name}={value}")]
+
+
+def begin(graph: Path, output: Path, *more: str | Path, **values: Any) -> list[str | Path]:
+    return ["train", graph, "-o", output, "--device", "cpu", *assignments(**values), *more]
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def train(capsys: pytest.CaptureFixture[str], graph: Path, output: Path, *more: str | Path, **values: Any) -> Path:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 import json
 import os
 from dataclasses import replace
@@ -10,47 +9,22 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from chronospike.cli import run as run_command
 from chronospike.data.csr import history_and_snapshot
-from chronospike.data.graph import DynamicGraph
-from chronospike.data.ids import NodeIds
 from chronospike.data.storage import save_graph
 from chronospike.files import LOCK
 from tests.lock_holder import CLAIM, started
 from tests.small_runs import (
-    assignments,
     command,
     contents,
+    dated_graph,
+    read_csv,
     refused,
     saved_graph,
-    small_graph,
     train,
     with_other_future,
     worked,
 )
 from tests.standard_input import standard_input
-
-
-def dated_graph() -> DynamicGraph:
-    """Text ids with leading zeros, and steps that are the years 2018 to 2022."""
-    years = np.arange("2018", "2023", dtype="datetime64[Y]").astype("datetime64[D]")
-    ids = NodeIds.of([f"{v:04d}" for v in range(120)])
-    return replace(small_graph(), ids=ids, step_start=years, step_end=years + 364)
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a graph `g` and a finished run `run`, which every test leaves as it was."""
-    folder = tmp_path_factory.mktemp("use")
-    save_graph(dated_graph(), folder / "g")
-    arguments = ["train", folder / "g", "-o", folder / "run", "--device", "cpu", *assignments()]
-    assert run_command([str(part) for part in arguments]) == 0
-    return folder
-
-
-def read_csv(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_predict_writes_what_training_wrote(capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path) -> None:
@@ -293,162 +267,6 @@ def test_a_run_that_is_not_finished_says_how_to_go_on(
         (tmp_path / name).write_bytes((place / "run" / name).read_bytes())
     said = refused(capsys, "predict", tmp_path, "-o", tmp_path / "out.csv")
     assert "is not finished. Resume with: chronospike train --resume" in said
-
-
-def test_another_graph_is_scored_without_touching_the_run(
-    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
-) -> None:
-    other = save_graph(with_other_future(dated_graph(), 2), tmp_path / "other")
-    before = contents(place / "run")
-    said = worked(capsys, "evaluate", place / "run", "--graph", other)
-    assert "is not the graph that" in said
-    assert "nothing was written. Pass -o FOLDER" in said
-    worked(capsys, "evaluate", place / "run", "--graph", other, "-o", tmp_path / "scores")
-    assert contents(place / "run") == before
-    assert set(contents(tmp_path / "scores")) == {
-        "config.yaml", "metrics.jsonl", "metrics.json", "predictions.csv", "report.html"
-    }  # fmt: skip
-    assert json.loads((tmp_path / "scores" / "metrics.json").read_text())["graph"]["name"] == "other"
-    again = ("evaluate", place / "run", "--graph", other, "-o", tmp_path / "scores")
-    assert "exists. Choose another name or pass --overwrite" in refused(capsys, *again)
-
-
-def test_a_graph_imported_again_keeps_the_runs_own_labels_and_split(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    graph = dated_graph()
-    assert graph.labels is not None
-    run = train(capsys, save_graph(graph, tmp_path / "g"), tmp_path / "run")
-    before = contents(run)
-    relabelled = replace(graph, labels=1 - graph.labels, class_names=("cat", "dog"))
-    save_graph(relabelled, tmp_path / "g", overwrite=True)
-    found = json.loads(worked(capsys, "evaluate", run, "--json"))
-    assert found["test"] == json.loads(before["metrics.json"])["test"]
-    assert contents(run) == before
-    worked(capsys, "predict", run, "-o", tmp_path / "out.csv")
-    assert (tmp_path / "out.csv").read_bytes() == before["predictions.csv"]
-
-
-def test_another_graph_that_does_not_fit_is_refused(
-    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
-) -> None:
-    graph = dated_graph()
-    assert graph.features is not None
-    folder = save_graph(graph.with_features(graph.features[..., :5]), tmp_path / "g")
-    said = refused_after_notes(capsys, "predict", place / "run", "--graph", folder, "-o", tmp_path / "out.csv")
-    assert "reads the attribute 'x5', and the graph has none of that name" in said
-
-
-def test_a_graph_without_labels_is_used_with_those_of_the_run(
-    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
-) -> None:
-    bare = save_graph(replace(dated_graph(), labels=None, class_names=()), tmp_path / "bare")
-    for more in ([], ["--smooth"]):
-        for name, graph in (("known", place / "g"), ("bare", bare)):
-            worked(capsys, "predict", place / "run", "--graph", graph, "-o", tmp_path / f"{name}.csv", *more)
-        assert (tmp_path / "bare.csv").read_bytes() == (tmp_path / "known.csv").read_bytes()
-
-
-def test_a_graph_of_strangers_without_labels_is_predicted_but_not_scored(
-    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
-) -> None:
-    strangers = NodeIds.of([f"x{k:04d}" for k in range(120)])
-    bare = save_graph(replace(dated_graph(), labels=None, class_names=(), ids=strangers), tmp_path / "bare")
-    worked(capsys, "predict", place / "run", "--graph", bare, "-o", tmp_path / "out.csv")
-    assert list(read_csv(tmp_path / "out.csv")[0]) == ["node", "class", "probability 0", "probability 1"]
-    assert "no node of this graph can be scored" in refused_after_notes(
-        capsys, "evaluate", place / "run", "--graph", bare
-    )
-    said = refused_after_notes(capsys, "predict", place / "run", "--graph", bare, "--smooth", "-o", tmp_path / "s.csv")
-    assert "smoothing needs labels" in said
-    assert not (tmp_path / "s.csv").exists()
-
-
-def refused_after_notes(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
-    result = command(capsys, *arguments)
-    assert result.code == 2
-    assert all(line.startswith("note: ") for line in result.out.splitlines())
-    return result.err
-
-
-def test_walks_over_other_edges_are_refused_unless_forced(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    graph = dated_graph()
-    graphs = {"g": graph, "bare": replace(graph, labels=None, class_names=()), "other": with_other_future(graph, 2)}
-    for name, each in graphs.items():
-        save_graph(replace(each, features=None), tmp_path / name)
-    worked(capsys, "features", "deepwalk", tmp_path / "g", "--dimension", "8", "--walks", "2", "--name", "mine")
-    run = train(capsys, tmp_path / "g", tmp_path / "run", epochs=1, features="mine")
-    walks = ("--dimension", "8", "--walks", "2", "--name", "mine")
-    for name in ("bare", "other"):
-        worked(capsys, "features", "deepwalk", tmp_path / name, *walks)
-    worked(capsys, "embed", run, "--graph", tmp_path / "bare", "-o", tmp_path / "z.npy")
-    for verb in ("embed", "evaluate", "predict"):
-        arguments = (verb, run, "--graph", tmp_path / "other")
-        where = ("-o", tmp_path / ("out.csv" if verb == "predict" else "other.npy")) if verb != "evaluate" else ()
-        said = refused_after_notes(capsys, *arguments, *where)
-        assert "trained on DeepWalk features, and those of another graph lie in a space of their own" in said
-        worked(capsys, *arguments, *where, "--force")
-        worked(capsys, *arguments, *where, "--carry-features")
-    (made,) = (tmp_path / "other" / "features").glob("mine-from-*")
-    facts = json.loads((run / "run.json").read_text())
-    assert json.loads((made / "meta.json").read_text())["recipe"]["start"] == facts["edges"]
-
-
-@pytest.fixture
-def payments(tmp_path: Path) -> Path:
-    """A run on a graph of 60 accounts with attributes, in `tmp_path / "run"`."""
-    rng = np.random.default_rng(0)
-    edges = [f"a{u},a{v},{t}" for u, v, t in rng.integers(0, 60, (400, 3)) if u != v]
-    (tmp_path / "edges.csv").write_text("source,target,time\n" + "\n".join(edges) + "\n")
-    (tmp_path / "labels.csv").write_text("node,label\n" + "".join(f"a{v},{'xy'[v % 2]}\n" for v in range(60)))
-    amounts = np.exp(3 * rng.normal(size=60))
-    rows = [f"a{v},{amounts[v]:.3f},{('de', 'fr', 'it')[v % 3]},{v % 7}" for v in range(60)]
-    (tmp_path / "attributes.csv").write_text("node,amount,country,age\n" + "\n".join(rows) + "\n")
-    return tmp_path
-
-
-def imported(capsys: pytest.CaptureFixture[str], place: Path, name: str, attributes: str) -> Path:
-    (place / f"{name}.csv").write_text(attributes)
-    options = ("--labels", place / "labels.csv", "--features", place / f"{name}.csv", "--every", "10")
-    worked(capsys, "data", "import", place / "edges.csv", *options, "-o", place / name)
-    return place / name
-
-
-def test_columns_of_another_table_are_read_by_name(capsys: pytest.CaptureFixture[str], payments: Path) -> None:
-    text = (payments / "attributes.csv").read_text()
-    run = train(capsys, imported(capsys, payments, "g", text), payments / "run")
-    rows = [line.split(",") for line in text.splitlines()]
-    swapped = "\n".join(",".join([row[0], row[3], row[1], row[2]]) for row in rows) + "\n"
-    other = imported(capsys, payments, "swapped", swapped)
-    worked(capsys, "predict", run, "--graph", other, "-o", payments / "swapped-out.csv")
-    assert (payments / "swapped-out.csv").read_bytes() == (run / "predictions.csv").read_bytes()
-    missing = "\n".join(",".join([row[0], row[1], row[2]]) for row in rows) + "\n"
-    other = imported(capsys, payments, "missing", missing)
-    said = refused_after_notes(capsys, "predict", run, "--graph", other, "-o", payments / "no.csv")
-    assert "reads the attribute 'age'" in said
-    other = imported(capsys, payments, "new", text.replace(",fr,", ",uk,"))
-    said = worked(capsys, "predict", run, "--graph", other, "-o", payments / "new-out.csv")
-    assert "attribute 'country': 20 values unknown to the model are read as 'other'" in said
-
-
-def test_own_attributes_and_made_features_together(capsys: pytest.CaptureFixture[str], payments: Path) -> None:
-    graph = imported(capsys, payments, "g", (payments / "attributes.csv").read_text())
-    made = {"feature_dimension": 4, "epochs": 1}
-    options = ("--device", "cpu", "--features", "own+fastrp")
-    worked(capsys, "train", graph, "-o", payments / "run", *options, *assignments(**made))
-    facts = json.loads((payments / "run" / "run.json").read_text())
-    assert facts["features"] == "own+fastrp-4-s0"
-    worked(capsys, "embed", payments / "run", "-o", payments / "z.npy")
-    said = json.loads(worked(capsys, "train", graph, "--dry-run", "--json", *options, *assignments(**made)))
-    metrics = json.loads((payments / "run" / "metrics.json").read_text())
-    assert said["parameters"] == metrics["parameters"]
-
-
-def test_a_graph_that_went_away_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    run = train(capsys, saved_graph(tmp_path / "g"), tmp_path / "run", epochs=1)
-    (tmp_path / "g").rename(tmp_path / "moved")
-    assert f"{tmp_path / 'g'} does not exist" in refused(capsys, "predict", run, "-o", tmp_path / "out.csv")
-    worked(capsys, "predict", run, "--graph", tmp_path / "moved", "-o", tmp_path / "out.csv")
 
 
 @pytest.mark.parametrize("verb", ["evaluate", "report"])

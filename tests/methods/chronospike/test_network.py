@@ -9,15 +9,12 @@ import pytest
 import torch
 
 from chronospike.data.csr import history_and_snapshot
-from chronospike.data.splits import Split
 from chronospike.data.storage import open_graph, save_graph
-from chronospike.errors import GraphError, InputError
 from chronospike.methods.chronospike.network import architecture, new_model
 from chronospike.methods.chronospike.settings import ChronoSpikeSettings as Settings
 from chronospike.nn.model import ChronoSpike
 from chronospike.rng import stream
-from chronospike.training.task import make_task, split_for
-from tests.small_runs import CPU, same_weights, small_graph, small_network, small_settings
+from tests.small_runs import same_weights, small_graph, small_network, small_settings
 
 
 @pytest.mark.parametrize(("classes", "parameters"), [(10, 105_738), (5, 105_413), (6, 105_478)])
@@ -87,11 +84,6 @@ def test_hops_hold_features_and_then_labels() -> None:
     assert all(torch.equal(hop[..., :8], bare) for hop, bare in zip(hops, plain, strict=True))
 
 
-def test_a_split_that_is_given_is_used() -> None:
-    split = Split(np.array([0, 1]), np.array([2]), np.array([3]))
-    assert make_task(small_graph(), small_settings(), CPU, split).split is split
-
-
 def test_targets_are_the_classes_of_the_nodes() -> None:
     graph = small_graph()
     assert graph.labels is not None
@@ -105,25 +97,6 @@ def test_a_graph_mapped_from_disk_gives_no_warnings(tmp_path: Path) -> None:
         network = small_network(graph, label_inputs=True)
         network.rows(network.task.split.train, 0, training=True)
         network.targets(network.task.split.train)
-
-
-def test_what_is_missing_is_said() -> None:
-    graph = small_graph()
-    for changes, message in (
-        ({"features": None}, "no features"),
-        ({"labels": None, "class_names": ()}, "no labels"),
-        ({"labels": np.zeros(120, dtype=np.int64), "class_names": ("a",)}, "1 class, and 2 are needed"),
-    ):
-        with pytest.raises(GraphError, match=message):
-            make_task(replace(graph, **changes), small_settings(), CPU)
-
-
-def test_a_ratio_that_leaves_nothing_to_test_on_is_refused() -> None:
-    graph = small_graph()
-    assert graph.labels is not None
-    few = np.where(np.arange(120) < 4, graph.labels, -1)
-    with pytest.raises(InputError, match="4 labelled nodes at ratio 0.2 leave 0 to train on"):
-        split_for(graph.with_labels(few, graph.class_names), small_settings(ratio=0.2))
 
 
 @pytest.mark.parametrize(
