@@ -5,10 +5,7 @@ Learning again gives the same answer for the same labels and seed, so a run of s
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +16,7 @@ from chronospike.device import peak_memory
 from chronospike.errors import InputError
 from chronospike.training.known_labels import hold_out
 from chronospike.training.learner import Cost, FitContext, Fitted, Kind, Learner, Progress
+from chronospike.training.quick_fit import quick_fit as quick_fit
 from chronospike.training.run_folder import RunFolder
 from chronospike.training.task import Nodes, Task
 
@@ -95,18 +93,3 @@ def thinned(task: Task, nodes: Nodes, most: int) -> Nodes:
     if len(nodes) <= most:
         return nodes
     return nodes[~hold_out(task.labels(nodes), 1 - most / len(nodes), task.seed)]
-
-
-@contextmanager
-def quick_fit() -> Iterator[None]:
-    """For a fit of scikit-learn's.
-
-    A fit that has not converged after so many iterations is good enough to be compared with. Products of matrices as
-    narrow as these gain nothing from a second thread, and beside another busy program waiting for it takes far longer.
-    """
-    from sklearn.exceptions import ConvergenceWarning
-    from threadpoolctl import threadpool_limits
-
-    with warnings.catch_warnings(), threadpool_limits(1, user_api="blas"):
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        yield

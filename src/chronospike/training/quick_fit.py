@@ -1,0 +1,22 @@
+"""What fits of scikit-learn's share."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def quick_fit() -> Iterator[None]:
+    """For a fit of scikit-learn's.
+
+    A fit that has not converged after so many iterations is good enough to be compared with. Products of matrices as
+    narrow as these gain nothing from a second thread, and beside another busy program waiting for it takes far longer.
+    """
+    from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
+
+    with warnings.catch_warnings(), threadpool_limits(1, user_api="blas"):
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
