@@ -55,6 +55,10 @@ def test_the_headline_does_without_baselines_and_counts() -> None:
     assert text == "50.0 % of the held-out nodes are classified correctly."
 
 
+def test_the_headline_tells_test_nodes_from_held_out_ones(metrics: dict[str, Any], built: dict[str, Any]) -> None:
+    assert "of the 10 test nodes" in headline(Metrics.model_validate({**metrics, **built})).replace(GAP, " ")
+
+
 def test_a_method_that_only_guesses_is_never_advised() -> None:
     found = _beside((0.58, 0.3), majority_class=(0.6, 0.25), label_propagation=(0.61, 0.26))
     assert not _levels(found, "label propagation")
@@ -232,7 +236,7 @@ def test_labels_that_cannot_be_predicted_are_said_plainly_and_once() -> None:
     metrics["parts"] = _chosen(0.22, 0.2, 1000)
     found = _found(metrics)
     words = (
-        "The labels could not be predicted from this graph: on held-out nodes, the model is no better than guessing "
+        "The labels could not be predicted from this graph: on held-out nodes the model is no better than guessing "
         "the largest class (Micro-F1 22.0 % against 21.0 %), nor is it on the test nodes."
     )
     assert _levels(found, words) == ["warning"]

@@ -45,7 +45,9 @@ class Finding:
 def headline(metrics: Metrics) -> str:
     """The result in one sentence, beside what needs no model."""
     nodes = metrics.test_nodes
-    which = f"the {counted(nodes, 'held-out node')}" if nodes else "the held-out nodes"
+    # Where parts are chosen by held-out scores, these are not the test's.
+    kind = "test node" if metrics.parts else "held-out node"
+    which = f"the {counted(nodes, kind)}" if nodes else f"the {kind}s"
     sentence = f"{percent(metrics.test.micro_f1)} of {which} are classified correctly"
     useful = useful_rivals(metrics)
     others = []
@@ -101,10 +103,8 @@ def unpredictable(metrics: Metrics) -> str:
     pair = f"Micro-F1 {percent(part.held_out.micro_f1)} against {percent(floor.micro_f1)}"
     said = f"the model is no better than guessing the largest class ({pair})"
     if beats_guessing(metrics.test, metrics):
-        return (
-            f"By its held-out scores, {said}, but on the test nodes it is. The held-out nodes may be too few to tell."
-        )
-    return f"The labels could not be predicted from this graph: on held-out nodes, {said}, nor is it on the test nodes."
+        return f"By its held-out scores {said}, but on the test nodes it is. The held-out nodes may be too few to tell."
+    return f"The labels could not be predicted from this graph: on held-out nodes {said}, nor is it on the test nodes."
 
 
 def _beside_guessing(metrics: Metrics) -> list[Finding]:
@@ -221,7 +221,7 @@ def _parts(metrics: Metrics) -> list[Finding]:
     uses = ((split.train, "trained the model"), (split.validation, f"chose {chose}"))
     told = [f"{counted(nodes, 'node')} {use}" for nodes, use in uses if nodes is not None]
     if split.test is not None:
-        told.append(f"{counted(split.test, 'node')} were held out and not used for any choice")
+        told.append(f"{counted(split.test, 'node')} were held out for the test and not used for any choice")
     found = [Finding("good", f"{listing(told)}.")] if told else []
     if metrics.refit is not None:
         for_as_many = " for as many epochs" if metrics.epochs else ""
