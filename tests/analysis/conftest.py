@@ -43,6 +43,57 @@ def example_metrics() -> dict[str, Any]:
     }
 
 
+def built_metrics() -> dict[str, Any]:
+    """What a run built from several parts adds to its metrics."""
+
+    def part(name: str, title: str, held_out: float, test: float, chosen: bool = False) -> dict[str, Any]:
+        scores = {"held_out": held_out, "test": test}
+        both = {key: {"macro_f1": value - 0.01, "micro_f1": value} for key, value in scores.items()}
+        return {"name": name, "title": title, "chosen": chosen, "on": "out-of-fold", **both}
+
+    def bins(*rows: tuple[int, float, float, int]) -> list[dict[str, Any]]:
+        return [
+            {"low": i / 15, "high": (i + 1) / 15, "confidence": said, "accuracy": right, "nodes": nodes}
+            for i, said, right, nodes in rows
+        ]
+
+    return {
+        "parts": [
+            part("network", "one network (mean of 5)", 0.7, 0.71),
+            part("bag", "5 networks together", 0.74, 0.75),
+            part("stack: logistic", "second stage: logistic regression", 0.78, 0.8, chosen=True),
+            part("labels alone", "second stage without the network", 0.72, 0.7),
+        ],
+        "baselines": {
+            "majority class": {"macro_f1": 0.3, "micro_f1": 0.5, "held_out": {"macro_f1": 0.31, "micro_f1": 0.51}},
+            "label propagation": {"macro_f1": 0.4, "micro_f1": 0.5},
+        },
+        "estimate": {
+            "on": "out-of-fold",
+            "nodes": 22468,
+            "folds": 5,
+            "macro_f1": 0.77,
+            "micro_f1": 0.78,
+            "macro_f1_std": 0.004,
+            "micro_f1_std": 0.003,
+        },
+        "calibration": {
+            "temperature": 1.37,
+            "chosen_on": "out-of-fold",
+            "chosen_nodes": 22468,
+            "ece_before": 0.083,
+            "ece_after": 0.021,
+            "reliability": bins((8, 0.57, 0.55, 2), (11, 0.77, 0.8, 3), (14, 0.97, 0.96, 5)),
+            "reliability_before": bins((9, 0.63, 0.5, 2), (14, 0.98, 0.9, 8)),
+            "abstention": [
+                {"threshold": 0.5, "kept": 1.0, "micro_f1": 0.8, "nodes": 10},
+                {"threshold": 0.9, "kept": 0.71, "micro_f1": 0.93, "nodes": 7},
+                {"threshold": 0.99, "kept": 0.0, "micro_f1": None, "nodes": 0},
+            ],
+        },
+    }
+
+
 def example_epochs() -> list[dict[str, Any]]:
     scores = [(0.5, True), (0.74, True), (0.7, False)]
     return [
@@ -64,6 +115,11 @@ def example_epochs() -> list[dict[str, Any]]:
 @pytest.fixture
 def metrics() -> dict[str, Any]:
     return example_metrics()
+
+
+@pytest.fixture
+def built() -> dict[str, Any]:
+    return built_metrics()
 
 
 @pytest.fixture

@@ -13,9 +13,11 @@ from chronospike.analysis.charts import (
     WIDTH,
     Line,
     Mark,
+    Said,
     Spread,
     bar,
     line_chart,
+    reliability_chart,
     spread_chart,
     ticks,
 )
@@ -129,3 +131,36 @@ def test_series_of_a_row_lie_below_one_another_in_their_colours() -> None:
 
 def test_no_spreads_make_no_chart() -> None:
     assert spread_chart([], ["80 %"], label="") == ""
+
+
+def _place(dot: ElementTree.Element) -> tuple[float, float]:
+    return float(dot.get("cx", "")), float(dot.get("cy", ""))
+
+
+def test_dots_that_say_what_is_right_lie_on_the_diagonal() -> None:
+    chart = reliability_chart([Said(0.0, 0.0, 1), Said(0.5, 0.5, 1), Said(1.0, 1.0, 1)], [], label="")
+    (ideal, _) = _drawn(chart, "line", "ideal")
+    first, middle, last = map(_place, _drawn(chart, "circle", "said"))
+    assert first == (float(ideal.get("x1", "")), float(ideal.get("y1", "")))
+    assert last == (float(ideal.get("x2", "")), float(ideal.get("y2", "")))
+    assert middle == pytest.approx(((first[0] + last[0]) / 2, (first[1] + last[1]) / 2), abs=0.1)
+
+
+def test_the_more_nodes_the_larger_the_dot() -> None:
+    chart = reliability_chart([Said(0.6, 0.6, 10), Said(0.8, 0.8, 1000), Said(0.9, 0.9, 0)], [], label="")
+    small, large = (float(dot.get("r", "")) for dot in _drawn(chart, "circle", "said"))
+    assert small < large
+    assert "1,000\N{NO-BREAK SPACE}nodes predicted with 80.0\N{NO-BREAK SPACE}% on average" in chart
+
+
+def test_before_calibration_is_drawn_and_named_only_where_it_differs() -> None:
+    after, before = [Said(0.6, 0.6, 1), Said(0.8, 0.8, 1)], [Said(0.7, 0.6, 1), Said(0.9, 0.8, 1)]
+    assert len(_drawn(reliability_chart(after, before, label=""), "polyline", "before")) == 1
+    alone = reliability_chart(after, [], label="")
+    assert not _drawn(alone, "polyline", "before")
+    assert [key.text for key in _drawn(alone, "text", "key")] == ["calibrated", "ideal"]
+
+
+def test_nobody_makes_no_reliability_chart() -> None:
+    assert reliability_chart([], [Said(0.5, 0.5, 1)], label="") == ""
+    assert reliability_chart([Said(0.5, 0.5, 0)], [], label="") == ""

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from chronospike.analysis.confusion import ClassScores
-from chronospike.analysis.findings import Finding, findings, headline
+from chronospike.analysis.findings import Finding, expectation, findings, headline, unpredictable
 from chronospike.analysis.run_files import Metrics
 
 GAP = "\N{NO-BREAK SPACE}"
@@ -37,7 +37,7 @@ def _beside(model: tuple[float, float], **simple: tuple[float, float]) -> list[F
 
 def test_the_headline_names_the_best_simple_method(metrics: dict[str, Any]) -> None:
     metrics["baselines"]["label propagation"] = {"macro_f1": 0.7, "micro_f1": 0.7}
-    metrics["baselines"]["logistic regression"] = {"macro_f1": 0.73, "micro_f1": 0.75}
+    metrics["baselines"]["logistic regression"] = {"macro_f1": 0.79, "micro_f1": 0.75}
     assert headline(Metrics.model_validate(metrics)).replace(GAP, " ") == (
         "80.0 % of the 10 held-out nodes are classified correctly; "
         "the best simple method, logistic regression, gets 75.0 %, always guessing the largest class 60.0 %."
@@ -53,6 +53,10 @@ def test_the_headline_does_not_call_a_method_best_that_is_no_better_than_guessin
 def test_the_headline_does_without_baselines_and_counts() -> None:
     text = headline(Metrics.model_validate(_scores(0.5, 0.5))).replace(GAP, " ")
     assert text == "50.0 % of the held-out nodes are classified correctly."
+
+
+def test_the_headline_tells_test_nodes_from_held_out_ones(metrics: dict[str, Any], built: dict[str, Any]) -> None:
+    assert "of the 10 test nodes" in headline(Metrics.model_validate({**metrics, **built})).replace(GAP, " ")
 
 
 def test_a_method_that_only_guesses_is_never_advised() -> None:
@@ -205,3 +209,115 @@ def test_a_second_fit_is_told() -> None:
 def test_what_a_run_noted_is_a_note() -> None:
     found = _found(_scores(0.5, 0.5, notes=["predictions.csv holds the 30 test nodes."]))
     assert _levels(found, "holds the 30 test nodes") == ["note"]
+
+
+def _chosen(micro: float, macro: float, nodes: int | None = None) -> list[dict[str, Any]]:
+    held_out = {"micro_f1": micro, "macro_f1": macro, "nodes": nodes}
+    return [{"name": "bag", "chosen": True, "on": "out-of-fold", "held_out": held_out}]
+
+
+def _guessing(micro: float, macro: float, held_out: tuple[float, float] | None = None) -> dict[str, Any]:
+    held = None if held_out is None else {"micro_f1": held_out[0], "macro_f1": held_out[1]}
+    return {"majority class": {"micro_f1": micro, "macro_f1": macro, "held_out": held}}
+
+
+FIVE = ["a", "b", "c", "d", "e"]
+
+
+def test_random_guesses_are_not_better_than_guessing_for_their_macro_f1() -> None:
+    """Guesses at random over five classes get a Macro-F1 of 20 %, always the largest one of five 7 %."""
+    found = _found(_scores(0.2, 0.2, 1000, classes=FIVE, baselines=_guessing(0.22, 0.07)))
+    assert _levels(found, "no better than always guessing the largest") == ["warning"]
+    assert _levels(found, "Guessing at random gets a Macro-F1 of up to 20.0 %.") == ["warning"]
+
+
+def test_labels_that_cannot_be_predicted_are_said_plainly_and_once() -> None:
+    metrics = _scores(0.2, 0.2, 1000, classes=FIVE, baselines=_guessing(0.2, 0.07, (0.21, 0.07)))
+    metrics["parts"] = _chosen(0.22, 0.2, 1000)
+    found = _found(metrics)
+    words = (
+        "The labels could not be predicted from this graph: on held-out nodes the model is no better than guessing "
+        "the largest class (Micro-F1 22.0 % against 21.0 %), nor is it on the test nodes."
+    )
+    assert _levels(found, words) == ["warning"]
+    assert not _levels(found, "always guessing the largest")
+
+
+@pytest.mark.parametrize(("nodes", "told"), [(1000, False), (20, True)])
+def test_held_out_scores_must_be_better_than_chance_on_their_nodes(nodes: int, told: bool) -> None:
+    """By ten points over the majority class: chance moves a Micro-F1 of 30 % by 3 on 1,000 nodes and by 20 on 20."""
+    metrics = _scores(0.6, 0.6, 1000, classes=FIVE, baselines=_guessing(0.2, 0.07), parts=_chosen(0.3, 0.2, nodes))
+    assert bool(unpredictable(Metrics.model_validate(metrics))) == told
+    assert _levels(_found(metrics), "but on the test nodes it is.") == ["warning"] * told
+
+
+def test_a_model_of_the_rare_classes_predicts_the_labels() -> None:
+    metrics = _scores(0.85, 0.85, 1000, classes=["a", "b"], baselines=_guessing(0.95, 0.49))
+    metrics["parts"] = _chosen(0.85, 0.7, 1000)
+    assert unpredictable(Metrics.model_validate(metrics)) == ""
+
+
+def test_without_held_out_scores_or_guesses_nothing_is_said_of_them() -> None:
+    metrics = _scores(0.2, 0.2, 1000, baselines=_guessing(0.2, 0.2), parts=[{"name": "bag", "chosen": True}])
+    assert unpredictable(Metrics.model_validate(metrics)) == ""
+    assert unpredictable(Metrics.model_validate(_scores(0.2, 0.2, parts=_chosen(0.2, 0.2)))) == ""
+
+
+def test_nodes_of_the_estimate_and_of_validation_say_how_much_is_chance() -> None:
+    metrics = _scores(0.3, 0.3, 20, classes=FIVE, baselines=_guessing(0.2, 0.07), parts=_chosen(0.3, 0.2))
+    assert unpredictable(Metrics.model_validate(metrics)) == ""
+    estimate = {"nodes": 20, "micro_f1": 0.3, "macro_f1": 0.2}
+    assert unpredictable(Metrics.model_validate({**metrics, "estimate": estimate}))
+    metrics["parts"][0]["on"] = "validation"
+    assert unpredictable(Metrics.model_validate(metrics))
+
+
+def test_what_cross_validation_expects_is_a_sentence(built: dict[str, Any]) -> None:
+    text = expectation(Metrics.model_validate(_scores(0.8, 0.8, **built))).replace(GAP, " ")
+    assert text == "Cross-validation over 22,468 labelled nodes in 5 folds expects a Micro-F1 of 78.0 % ± 0.3 points."
+    bare = _scores(0.8, 0.8, estimate={"macro_f1": 0.5, "micro_f1": 0.5})
+    words = "Cross-validation over the labelled nodes expects a Micro-F1 of 50.0 %."
+    assert expectation(Metrics.model_validate(bare)).replace(GAP, " ") == words
+    assert expectation(Metrics.model_validate(_scores(0.8, 0.8))) == ""
+
+
+@pytest.mark.parametrize(
+    ("expected", "deviation", "nodes", "levels"),
+    [
+        (0.85, 0.003, 100_000, ["warning"]),
+        (0.75, 0.003, 100_000, ["note"]),
+        (0.815, 0.003, 100_000, []),
+        (0.85, 0.02, 100_000, []),
+        (0.85, None, 100_000, []),
+        (0.85, 0.003, 100, []),
+    ],
+)
+def test_a_test_score_far_from_the_estimate_is_told(
+    expected: float, deviation: float | None, nodes: int, levels: list[str]
+) -> None:
+    """Far is more than 3 deviations, 2 points and what chance does to 80 % on the test nodes (8 points on 100)."""
+    estimate = {"micro_f1": expected, "macro_f1": 0.8, "micro_f1_std": deviation, "macro_f1_std": 0.003}
+    found = _found(_scores(0.8, 0.8, nodes, estimate=estimate))
+    words = f"not those that cross-validation expects: Micro-F1 is 80.0 %, not {100 * expected:.1f} %."
+    assert _levels(found, words) == levels
+    assert _levels(found, "cross-validation expects") == levels
+
+
+@pytest.mark.parametrize(("error", "levels"), [(0.1, []), (0.123, ["warning"])])
+def test_probabilities_far_off_are_a_warning(error: float, levels: list[str]) -> None:
+    found = _found(_scores(0.8, 0.8, calibration={"ece_after": error}))
+    assert _levels(found, "The probabilities are off by 12.3 points on average") == levels
+
+
+def test_a_second_stage_that_does_without_the_network_is_a_note(built: dict[str, Any]) -> None:
+    words = "The network adds nothing here"
+    assert not _levels(_found(_scores(0.8, 0.8, **built)), words)
+    built["parts"][3]["held_out"] = built["parts"][2]["held_out"]
+    assert _levels(_found(_scores(0.8, 0.8, **built)), words) == ["note"]
+
+
+def test_smoothing_that_is_a_part_is_not_told_twice(built: dict[str, Any]) -> None:
+    smoothed = {"macro_f1": 0.9, "micro_f1": 0.9}
+    assert _levels(_found(_scores(0.8, 0.8, smoothed=smoothed)), "Correct and Smooth") == ["note"]
+    built["parts"].append({"name": "smoothed", "test": smoothed})
+    assert not _levels(_found(_scores(0.8, 0.8, smoothed=smoothed, **built)), "Correct and Smooth")

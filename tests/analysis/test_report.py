@@ -176,3 +176,64 @@ def test_a_damaged_run_leaves_the_old_report_alone(make_run: MakeRun) -> None:
     with pytest.raises(StorageError, match="metrics.json is damaged"):
         write_report(run)
     assert (run / "report.html").read_bytes() == first
+
+
+def _headings(page: Page) -> list[str | None]:
+    return [attributes["id"] for tag, attributes in page.tags if tag == "h2"]
+
+
+def test_parts_stand_beside_the_simple_methods_and_the_chosen_one_is_marked(
+    make_run: MakeRun, built: dict[str, Any]
+) -> None:
+    page = _read(write_report(make_run(**{**built, "smoothed": None})))
+    assert "parts" in _headings(page)
+    # The simple methods stand in the same table.
+    assert "beside" not in _headings(page)
+    for words in (
+        "One network (mean of 5) 70.0 % 69.0 % 71.0 % 70.0 %",
+        "Second stage: logistic regression chosen 78.0 % 77.0 % 80.0 % 79.0 %",
+        "Simple methods Majority class 51.0 % 31.0 % 50.0 % 30.0 % Label propagation – – 50.0 % 40.0 %",
+        "Held-out scores are out-of-fold",
+        "test scores choose nothing",
+        "Cross-validation over 22,468 labelled nodes in 5 folds expects a Micro-F1 of 78.0 % ± 0.3 points.",
+    ):
+        assert words in page.text
+    assert page.text.count("chosen 78.0 %") == 1
+    assert page.open == []
+
+
+def test_probabilities_have_a_chart_a_sentence_and_a_table(make_run: MakeRun, built: dict[str, Any]) -> None:
+    page = _read(write_report(make_run(**built)))
+    assert "probabilities" in _headings(page)
+    for words in (
+        "off by 2.1 points on average (expected calibration error); before calibration by 8.3 points.",
+        "A temperature of 1.37, chosen on 22,468 out-of-fold predictions, makes them less sure",
+        "50 % 100.0 % 80.0 % 90 % 71.0 % 93.0 % 99 % 0.0 % –",
+        "below 90 %, and 71.0 % of the nodes stay, with a Micro-F1 of 93.0 %.",
+    ):
+        assert words in page.text
+    labels = [attributes.get("aria-label") or "" for tag, attributes in page.tags if tag == "svg"]
+    assert [label for label in labels if "96\N{NO-BREAK SPACE}% right where 97\N{NO-BREAK SPACE}% was said" in label]
+
+
+@pytest.mark.parametrize("missing", [None, {}])
+def test_without_a_calibration_nothing_is_said_of_the_probabilities(make_run: MakeRun, missing: Any) -> None:
+    assert "probabilities" not in _headings(_read(write_report(make_run(calibration=missing))))
+
+
+@pytest.mark.parametrize("key", ["temperature", "ece_before", "ece_after", "reliability", "abstention", "chosen_on"])
+def test_a_calibration_without_one_of_its_keys_makes_a_page(make_run: MakeRun, built: dict[str, Any], key: str) -> None:
+    page = _read(write_report(make_run(calibration={**built["calibration"], key: None})))
+    assert "probabilities" in _headings(page)
+    assert "None" not in page.text
+    assert page.open == []
+
+
+def test_titles_of_parts_cannot_bring_markup(make_run: MakeRun) -> None:
+    part = {"name": NASTY, "title": NASTY, "chosen": True, "test": {"macro_f1": 0.5, "micro_f1": 0.5}}
+    path = write_report(make_run(parts=[part, {"name": "x" * 5000}]))
+    assert "<script" not in path.read_text(encoding="utf-8")
+    page = _read(path)
+    assert page.open == []
+    assert NASTY in page.text
+    assert "x" * 60 not in page.text

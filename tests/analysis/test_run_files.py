@@ -106,3 +106,59 @@ def test_a_confusion_matrix_of_another_shape_is_refused(
 def test_a_score_above_one_is_refused(make_run: MakeRun) -> None:
     with pytest.raises(StorageError, match="validation.micro_f1: Input should be less than or equal to 1"):
         read_run(make_run(validation={"macro_f1": 0.5, "micro_f1": 79.3}))
+
+
+def test_parts_estimate_and_calibration_are_read(make_run: MakeRun, built: dict[str, Any]) -> None:
+    metrics = read_run(make_run(**built)).metrics
+    assert [part.name for part in metrics.parts] == ["network", "bag", "stack: logistic", "labels alone"]
+    assert metrics.chosen_part is metrics.parts[2]
+    assert metrics.estimate is not None
+    assert (metrics.estimate.nodes, metrics.estimate.micro_f1_std) == (22468, 0.003)
+    assert metrics.calibration is not None
+    assert [row.micro_f1 for row in metrics.calibration.abstention] == [0.8, 0.93, None]
+    held_out = metrics.baselines["majority class"].held_out
+    assert held_out is not None
+    assert held_out.micro_f1 == 0.51
+
+
+def test_a_run_from_before_there_were_parts_is_read(make_run: MakeRun) -> None:
+    metrics = read_run(make_run(parts=None, estimate=None, calibration=None)).metrics
+    assert (metrics.parts, metrics.chosen_part, metrics.estimate, metrics.calibration) == ([], None, None, None)
+    assert metrics.baselines["label propagation"].held_out is None
+
+
+def test_parts_and_calibration_without_their_optional_keys_are_read(make_run: MakeRun) -> None:
+    metrics = read_run(make_run(parts=[{"name": "network", "held_out": None}], calibration={})).metrics
+    assert metrics.parts[0].held_out is None
+    assert metrics.calibration is not None
+    assert metrics.calibration.reliability == []
+
+
+_SCORE = {"macro_f1": 0.5, "micro_f1": 0.5}
+_BIN = {"low": 0, "high": 1, "confidence": 0.5, "accuracy": 0.5, "nodes": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "where"),
+    [
+        ({"parts": {}}, "parts"),
+        ({"parts": [{"title": "no name"}]}, "parts.0.name"),
+        ({"parts": [{"name": "a", "test": {"macro_f1": 0.5, "micro_f1": 2}}]}, "parts.0.test.micro_f1"),
+        ({"parts": [{"name": "a", "on": "training"}]}, "parts.0.on"),
+        ({"parts": [{"name": "a"}] * 101}, "parts"),
+        ({"baselines": {"a": {**_SCORE, "held_out": 7}}}, "baselines.a.held_out"),
+        ({"estimate": {**_SCORE, "nodes": -1}}, "estimate.nodes"),
+        ({"estimate": {**_SCORE, "micro_f1_std": float("nan")}}, "estimate.micro_f1_std"),
+        ({"calibration": {"temperature": 0}}, "calibration.temperature"),
+        ({"calibration": {"temperature": float("inf")}}, "calibration.temperature"),
+        ({"calibration": {"ece_after": "much"}}, "calibration.ece_after"),
+        ({"calibration": {"reliability": [{**_BIN, "accuracy": float("nan")}]}}, "calibration.reliability.0.accuracy"),
+        ({"calibration": {"abstention": [{"threshold": 0.5, "kept": -1}]}}, "calibration.abstention.0.kept"),
+    ],
+)
+def test_what_cannot_be_a_part_or_a_calibration_is_refused(
+    make_run: MakeRun, changes: dict[str, Any], where: str
+) -> None:
+    with pytest.raises(StorageError, match=f"metrics.json is damaged: {where}: ") as caught:
+        read_run(make_run(**changes))
+    assert "\n" not in str(caught.value)

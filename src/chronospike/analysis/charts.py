@@ -8,13 +8,16 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from chronospike.analysis.wording import percent
+from chronospike.analysis.wording import counted, percent
 
 WIDTH, HEIGHT = 460, 250
 LEFT, RIGHT, TOP, BOTTOM = 46, 14, 34, 40
 SERIES_STYLES = 4
 # Of a chart of spreads: the height of a dot and of the name above it, and the room for half a tick's text.
 ROW, LABEL, MARGIN = 14, 28, 24
+# Of a reliability diagram: its height, the room for "100 %" at the left and half of it at the right, and radii of dots.
+SQUARE, WIDE_LEFT, WIDE_RIGHT = 400, 54, 26
+SMALLEST, LARGEST = 2.0, 10.0
 # Average width of a character at the charts' font size; there is no text to measure without a browser.
 CHARACTER = 6.6
 
@@ -118,6 +121,60 @@ def _spread(one: Spread, across: _Scale, y: float) -> Markup:
     return line.format(style, *map(across, ends), y, y) + dot.format(style, across(one.mean), y)
 
 
+@dataclass(frozen=True)
+class Said:
+    """Nodes that were predicted with about the same probability, and the share of them that is right."""
+
+    confidence: float
+    accuracy: float
+    nodes: int
+
+
+def reliability_chart(after: Sequence[Said], before: Sequence[Said], *, label: str) -> Markup:
+    """Accuracy against confidence beside the diagonal, dots as large as their nodes are many; `before` is faint."""
+    after, before = [one for one in after if one.nodes], [one for one in before if one.nodes]
+    if not after:
+        return Markup("")
+    lowest = min(min(one.confidence, one.accuracy) for one in (*after, *before))
+    low = 0.5 if lowest >= 0.5 else 0.0
+    across, down = _Scale(low, 1.0, WIDE_LEFT, WIDTH - WIDE_RIGHT), _Scale(low, 1.0, SQUARE - BOTTOM, TOP)
+    marks = ticks(low, 1.0)
+    diagonal = Markup('<line class="ideal" x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}"/>')
+    most = max(one.nodes for one in after)
+    keys = [("series s0", "calibrated"), *([("series before", "before")] if before else []), ("ideal", "ideal")]
+    parts = [
+        *(_y_tick(y, down(y), marks, True, WIDE_LEFT, WIDE_RIGHT) for y in marks),
+        *(_text(across(x), SQUARE - BOTTOM + 17, percent(x, 0), "tick", "middle") for x in marks),
+        _text((across.start + across.end) / 2, SQUARE - 5, "probability of the predicted class", "axis", "middle"),
+        diagonal.format(across(low), across(1.0), down(low), down(1.0)),
+        _path(before, "series before", across, down),
+        *(_dot(one, SMALLEST, "before-dot", across, down) for one in before),
+        _path(after, "series s0", across, down),
+        *(_dot(one, _radius(one.nodes / most), "said", across, down) for one in after),
+        *_keys(keys, WIDE_LEFT),
+    ]
+    return svg(parts, WIDTH, SQUARE, label, "chart")
+
+
+def _path(points: Sequence[Said], style: str, across: _Scale, down: _Scale) -> Markup:
+    places = " ".join(f"{across(one.confidence):.1f},{down(one.accuracy):.1f}" for one in points)
+    return Markup('<polyline class="{}" points="{}"/>').format(style, places) if len(points) > 1 else Markup("")
+
+
+def _radius(share: float) -> float:
+    """So that areas compare as the numbers of nodes do, apart from a least size that can be seen."""
+    return SMALLEST + (LARGEST - SMALLEST) * math.sqrt(share)
+
+
+def _dot(one: Said, radius: float, kind: str, across: _Scale, down: _Scale) -> Markup:
+    dot = Markup('<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="{:.1f}"><title>{}</title></circle>')
+    words = (
+        f"{counted(one.nodes, 'node')} predicted with {percent(one.confidence)} on average: "
+        f"{percent(one.accuracy)} are right"
+    )
+    return dot.format(kind, across(one.confidence), down(one.accuracy), radius, words)
+
+
 def bar(share: float, kind: str = "") -> Markup:
     """A horizontal bar that fills `share` of its width, hidden from screen readers: its number stands beside it."""
     width = 100 * min(1.0, max(0.0, share)) if math.isfinite(share) else 0.0
@@ -154,11 +211,18 @@ def _padded(low: float, high: float, ceiling: float) -> tuple[float, float]:
     return (0.0 if 0 <= low < 0.5 * (high - low) else low), high
 
 
-def _y_tick(value: float, position: float, all_ticks: Sequence[float], as_percent: bool) -> Markup:
+def _y_tick(
+    value: float,
+    position: float,
+    all_ticks: Sequence[float],
+    as_percent: bool,
+    left: float = LEFT,
+    right: float = RIGHT,
+) -> Markup:
     digits = _digits(all_ticks, 100 if as_percent else 1)
     shown = percent(value, digits) if as_percent else f"{value:.{digits}f}"
     rule = Markup('<line class="rule" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>')
-    return rule.format(LEFT, WIDTH - RIGHT, position, position) + _text(LEFT - 7, position + 4, shown, "tick", "end")
+    return rule.format(left, WIDTH - right, position, position) + _text(left - 7, position + 4, shown, "tick", "end")
 
 
 def _digits(all_ticks: Sequence[float], factor: float = 100) -> int:
@@ -203,11 +267,16 @@ def _mark(mark: Mark, lines: Sequence[Line], across: _Scale, down: _Scale) -> li
 
 
 def _legend(lines: Sequence[Line], left: float = LEFT) -> list[Markup]:
+    return _keys([(f"series s{number % SERIES_STYLES}", line.name) for number, line in enumerate(lines)], left)
+
+
+def _keys(styles: Sequence[tuple[str, str]], left: float = LEFT) -> list[Markup]:
+    """A piece of line in each style, and its name beside it."""
     parts, x = [], float(left)
-    for number, line in enumerate(lines):
-        swatch = Markup('<line class="series s{}" x1="{:.1f}" x2="{:.1f}" y1="14" y2="14"/>')
-        parts += [swatch.format(number % SERIES_STYLES, x, x + 20), _text(x + 26, 18, line.name, "key", "start")]
-        x += 26 + CHARACTER * len(line.name) + 16
+    for style, name in styles:
+        swatch = Markup('<line class="{}" x1="{:.1f}" x2="{:.1f}" y1="14" y2="14"/>')
+        parts += [swatch.format(style, x, x + 20), _text(x + 26, 18, name, "key", "start")]
+        x += 26 + CHARACTER * len(name) + 16
     return parts
 
 

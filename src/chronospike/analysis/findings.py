@@ -8,24 +8,30 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from chronospike.analysis.confusion import ClassScores
+from chronospike.analysis.parts import SMOOTHED, without_network
+from chronospike.analysis.probabilities import poor_calibration
 from chronospike.analysis.run_files import Metrics
 from chronospike.analysis.simple_methods import (
     GUESSING,
     MAJORITY,
     Rival,
     beats_guessing,
+    held_out_beats_guessing,
     margin,
     margins,
+    random_macro_f1,
     rival,
     useful_rivals,
 )
 from chronospike.analysis.unlabelled import odd_shares
-from chronospike.analysis.wording import counted, listing, percent, points, quoted
+from chronospike.analysis.wording import GAP, counted, listing, percent, points, quoted
 
 WEAK_F1 = 0.5
 SILENT, SATURATED = 0.01, 0.9
 # Without the number of nodes there is no margin to compare with; 3 points is much for any usual test set.
 USUAL_GAP = 0.03
+# A test score beside what cross-validation expects: so many deviations of the folds, and so many points at least.
+FAR_DEVIATIONS, FAR_POINTS = 3, 0.02
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,9 @@ class Finding:
 def headline(metrics: Metrics) -> str:
     """The result in one sentence, beside what needs no model."""
     nodes = metrics.test_nodes
-    which = f"the {counted(nodes, 'held-out node')}" if nodes else "the held-out nodes"
+    # Where parts are chosen by held-out scores, these are not the test's.
+    kind = "test node" if metrics.parts else "held-out node"
+    which = f"the {counted(nodes, kind)}" if nodes else f"the {kind}s"
     sentence = f"{percent(metrics.test.micro_f1)} of {which} are classified correctly"
     useful = useful_rivals(metrics)
     others = []
@@ -56,6 +64,9 @@ def findings(metrics: Metrics, classes: Sequence[ClassScores], settings: Mapping
     found = [
         *_beside_guessing(metrics),
         *_beside_simple_methods(metrics),
+        *(Finding("note", text) for text in [without_network(metrics)] if text),
+        *_beside_estimate(metrics),
+        *(Finding("warning", text) for text in [poor_calibration(metrics)] if text),
         *_parts(metrics),
         *_order(metrics, settings),
         *_gap(metrics),
@@ -72,16 +83,51 @@ def findings(metrics: Metrics, classes: Sequence[ClassScores], settings: Mapping
     return sorted(found, key=lambda finding: ("warning", "note", "good").index(finding.level))
 
 
-def _beside_guessing(metrics: Metrics) -> list[Finding]:
+def expectation(metrics: Metrics) -> str:
+    """What cross-validation says the score will be, in a sentence; empty if there was none."""
+    found = metrics.estimate
+    if found is None:
+        return ""
+    over = "the labelled nodes" if found.nodes is None else counted(found.nodes, "labelled node")
+    folds = "" if found.folds is None else f" in {counted(found.folds, 'fold')}"
+    spread = "" if found.micro_f1_std is None else f"{GAP}±{GAP}{points(found.micro_f1_std)}"
+    return f"Cross-validation over {over}{folds} expects a Micro-F1 of {percent(found.micro_f1)}{spread}."
+
+
+def unpredictable(metrics: Metrics) -> str:
+    """A sentence if the held-out scores of the chosen part are no better than guessing; else empty."""
+    part = metrics.chosen_part
+    if part is None or part.held_out is None or held_out_beats_guessing(metrics):
+        return ""
+    floor = metrics.baselines[MAJORITY].held_out or metrics.baselines[MAJORITY]
+    pair = f"Micro-F1 {percent(part.held_out.micro_f1)} against {percent(floor.micro_f1)}"
+    said = f"the model is no better than guessing the largest class ({pair})"
     if beats_guessing(metrics.test, metrics):
-        return []
-    text = (
-        "The model tells the classes apart no better than always guessing the largest "
-        f"({_both(rival(MAJORITY, metrics), metrics)})."
-    )
-    if len(metrics.baselines) > 1 and not useful_rivals(metrics):
-        text += " No simple method does better: try other features, or label more nodes."
-    return [Finding("warning", text)]
+        return f"By its held-out scores {said}, but on the test nodes it is. The held-out nodes may be too few to tell."
+    return f"The labels could not be predicted from this graph: on held-out nodes {said}, nor is it on the test nodes."
+
+
+def _beside_guessing(metrics: Metrics) -> list[Finding]:
+    """By the held-out scores of the chosen part where they are kept, else by the test scores."""
+    text = unpredictable(metrics)
+    if beats_guessing(metrics.test, metrics):
+        return [Finding("warning", text)] if text else []
+    return [Finding("warning", text + _advice(metrics))] if text else [_only_guessing(metrics)]
+
+
+def _only_guessing(metrics: Metrics) -> Finding:
+    guessing = rival(MAJORITY, metrics)
+    text = f"The model tells the classes apart no better than always guessing the largest ({_both(guessing, metrics)})."
+    at_random = random_macro_f1(metrics)
+    if metrics.test.macro_f1 > guessing.scores.macro_f1 + margins(metrics).macro and at_random:
+        text += f" Guessing at random gets a Macro-F1 of up to {percent(at_random)}."
+    return Finding("warning", text + _advice(metrics))
+
+
+def _advice(metrics: Metrics) -> str:
+    """To whom no simple method does better either."""
+    alike = len(metrics.baselines) > 1 and not useful_rivals(metrics)
+    return " No simple method does better: try other features, or label more nodes." if alike else ""
 
 
 def _beside_simple_methods(metrics: Metrics) -> list[Finding]:
@@ -175,7 +221,7 @@ def _parts(metrics: Metrics) -> list[Finding]:
     uses = ((split.train, "trained the model"), (split.validation, f"chose {chose}"))
     told = [f"{counted(nodes, 'node')} {use}" for nodes, use in uses if nodes is not None]
     if split.test is not None:
-        told.append(f"{counted(split.test, 'node')} were held out and not used for any choice")
+        told.append(f"{counted(split.test, 'node')} were held out for the test and not used for any choice")
     found = [Finding("good", f"{listing(told)}.")] if told else []
     if metrics.refit is not None:
         for_as_many = " for as many epochs" if metrics.epochs else ""
@@ -217,6 +263,30 @@ def _gap(metrics: Metrics) -> list[Finding]:
         return [Finding("note", f"{pair}: {points(gap)} better on test, and {why}. The test nodes may be easier.")]
     advice = "Choosing the epoch may have fitted the validation nodes, or the test nodes differ from the others."
     return [Finding("warning", f"{pair}: {points(gap)} apart, but {why}. {advice}")]
+
+
+def _beside_estimate(metrics: Metrics) -> list[Finding]:
+    """Only a gap that neither the folds nor the number of test nodes explain is worth a word."""
+    estimate, test, chance = metrics.estimate, metrics.test, margins(metrics)
+    if estimate is None:
+        return []
+    measures = (
+        ("Micro-F1", test.micro_f1, estimate.micro_f1, estimate.micro_f1_std, chance.micro),
+        ("Macro-F1", test.macro_f1, estimate.macro_f1, estimate.macro_f1_std, chance.macro),
+    )
+    far = [
+        (measure, found, expected)
+        for measure, found, expected, deviation, usual in measures
+        if deviation is not None and abs(found - expected) > max(FAR_DEVIATIONS * deviation, FAR_POINTS, usual)
+    ]
+    if not far:
+        return []
+    told = listing([f"{measure} is {percent(found)}, not {percent(expected)}" for measure, found, expected in far])
+    text = f"The test scores are not those that cross-validation expects: {told}."
+    if all(found > expected for _, found, expected in far):
+        return [Finding("note", f"{text} The test nodes may be easier than the others.")]
+    later = ": they are the last to appear" if metrics.split.order == "time" else ""
+    return [Finding("warning", f"{text} The test nodes may differ from the others{later}.")]
 
 
 def _margin_note(metrics: Metrics) -> list[Finding]:
@@ -283,7 +353,8 @@ def _firing(metrics: Metrics) -> list[Finding]:
 
 
 def _smoothing(metrics: Metrics) -> list[Finding]:
-    if metrics.smoothed is None:
+    # As a part it stands among the others, and may be what predicts.
+    if metrics.smoothed is None or any(part.name == SMOOTHED for part in metrics.parts):
         return []
     change = metrics.smoothed.micro_f1 - metrics.test.micro_f1
     way = "better" if change > 0 else "worse"

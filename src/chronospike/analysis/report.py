@@ -11,11 +11,21 @@ from typing import Any
 
 from markupsafe import Markup
 
-from chronospike.analysis.charts import Line, Mark, line_chart
+from chronospike.analysis.charts import Line, Mark, Said, line_chart, reliability_chart
 from chronospike.analysis.confusion import class_table, heat_map, merge_small, worst_mix_ups
-from chronospike.analysis.findings import WEAK_F1, findings, headline
+from chronospike.analysis.findings import WEAK_F1, expectation, findings, headline
 from chronospike.analysis.page import page_template
-from chronospike.analysis.run_files import Epoch, MethodScores, Metrics, RunFiles, read_run
+from chronospike.analysis.parts import about_scores, part_rows, simple_rows
+from chronospike.analysis.probabilities import about_leaving_out, about_temperature, how_far_off, in_words
+from chronospike.analysis.run_files import (
+    Calibration,
+    Epoch,
+    MethodScores,
+    Metrics,
+    ReliabilityBin,
+    RunFiles,
+    read_run,
+)
 from chronospike.analysis.unlabelled import class_shares
 from chronospike.analysis.wording import GAP, count, counted
 from chronospike.config import Settings
@@ -53,14 +63,19 @@ def render(run: RunFiles) -> str:
     metrics, names = run.metrics, run.metrics.class_names
     classes = class_table(names, metrics.test.per_class_f1, metrics.test.confusion)
     confusion = metrics.test.confusion
+    parts = [*part_rows(metrics), *simple_rows(metrics)] if metrics.parts else []
     return page_template("report.html.j2").render(
         run=run,
         metrics=metrics,
         weak_f1=WEAK_F1,
         headline=headline(metrics),
+        expectation=expectation(metrics),
         graph_facts=graph_facts(metrics.graph),
         run_facts=run_facts(metrics),
         methods=methods(metrics),
+        parts=parts,
+        about_parts=about_scores(parts),
+        calibration=calibration_facts(metrics.calibration),
         findings=findings(metrics, classes, run.settings),
         loss_chart=loss_chart(run.epochs, metrics.best_epoch),
         validation_chart=validation_chart(run.epochs, metrics.best_epoch),
@@ -115,6 +130,26 @@ def methods(metrics: Metrics) -> list[tuple[str, MethodScores, bool]]:
     return rows
 
 
+def calibration_facts(calibration: Calibration | None) -> dict[str, Any] | None:
+    """What the page says of the probabilities; None if nothing is known of them."""
+    if calibration is None:
+        return None
+    facts = {
+        "error": how_far_off(calibration),
+        "temperature": about_temperature(calibration),
+        "chart": calibration_chart(calibration),
+        "rows": calibration.abstention,
+        "example": about_leaving_out(calibration.abstention),
+    }
+    return facts if any(facts.values()) else None
+
+
+def calibration_chart(calibration: Calibration) -> Markup:
+    """The share that is right against the probability, and how it was before calibration where that differs."""
+    after, before = calibration.reliability, calibration.reliability_before
+    return reliability_chart(_said(after), _said(before) if before != after else [], label=in_words(after))
+
+
 def loss_chart(epochs: list[Epoch], best_epoch: int | None) -> Markup:
     """The training loss per epoch, and its part from classification where the two differ."""
     x = [epoch.epoch for epoch in epochs]
@@ -167,6 +202,10 @@ def command(run: RunFiles) -> str:
     dataset = provenance.get("dataset") if isinstance(provenance, dict) else None
     parts = ["chronospike", "train", str(dataset or "GRAPH"), "--preset", "config.yaml", "-o", "../again"]
     return shlex.join(parts) if run.settings else ""
+
+
+def _said(bins: list[ReliabilityBin]) -> list[Said]:
+    return [Said(row.confidence, row.accuracy, row.nodes) for row in bins]
 
 
 def _value(number: float | None) -> float:

@@ -8,13 +8,18 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError, model_validator
 
 from chronospike.config import Share, read_settings
 from chronospike.errors import InputError, StorageError
 from chronospike.training.seeds import refuse_several
+
+# Which predictions were held out: those of folds that a model was not fitted to, or those of the validation nodes.
+HeldOut = Literal["out-of-fold", "validation"]
+# More rows than these no page shows.
+MOST_PARTS, MOST_BINS = 100, 1000
 
 
 class _Lenient(BaseModel):
@@ -35,6 +40,76 @@ class MethodScores(_Lenient):
 
     macro_f1: Share
     micro_f1: Share
+
+
+class HeldOutScores(MethodScores):
+    """Scores of predictions that the labels of their nodes had no part in."""
+
+    nodes: NonNegativeInt | None = None
+
+
+class SimpleScores(MethodScores):
+    """Test scores of a simple method, and those that were held out."""
+
+    held_out: HeldOutScores | None = None
+
+
+class BuiltPart(_Lenient):
+    """One stage of what a run is built from; predictions come from the `chosen` one."""
+
+    name: str
+    title: str = ""
+    chosen: bool = False
+    held_out: HeldOutScores | None = None
+    test: MethodScores | None = None
+    on: HeldOut | None = None
+
+
+class Estimate(MethodScores):
+    """The scores that cross-validation over the labelled nodes expects; deviations are over the folds."""
+
+    on: HeldOut | None = None
+    nodes: NonNegativeInt | None = None
+    folds: NonNegativeInt | None = None
+    macro_f1_std: Share | None = None
+    micro_f1_std: Share | None = None
+
+
+class ReliabilityBin(_Lenient):
+    """Test nodes whose highest probability is from `low` to `high`: its mean, and the share that is right."""
+
+    low: Share
+    high: Share
+    confidence: Share
+    accuracy: Share
+    nodes: NonNegativeInt
+
+
+class Kept(_Lenient):
+    """What stays if the nodes below `threshold` are left out: a share of all, and how much of it is right."""
+
+    threshold: Share
+    kept: Share
+    micro_f1: Share | None = None
+    nodes: NonNegativeInt | None = None
+
+
+class Calibration(_Lenient):
+    """How far the probabilities of the test nodes can be taken at their word.
+
+    Attributes:
+        ece_before: expected calibration error of the probabilities as they came.
+        ece_after: with the temperature.
+    """
+
+    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    chosen_on: HeldOut | None = None
+    chosen_nodes: NonNegativeInt | None = None
+    ece_before: Share | None = None
+    ece_after: Share | None = None
+    reliability: Annotated[list[ReliabilityBin], Field(max_length=MOST_BINS)] = []
+    reliability_before: Annotated[list[ReliabilityBin], Field(max_length=MOST_BINS)] = []
+    abstention: Annotated[list[Kept], Field(max_length=MOST_PARTS)] = []
 
 
 class PartScores(MethodScores):
@@ -79,6 +154,8 @@ class Metrics(_Lenient):
         title: of the method.
         firing_rate: per spiking layer; empty for a network without spikes.
         firing_rate_per_step: the same for each step, `[layers, T]`.
+        parts: what the run is built from, in the order of building; empty for a method of one part.
+        estimate: what cross-validation expects of the test scores.
         smoothed: test scores after Correct and Smooth.
         refit: the nodes of the second fit, if there was one.
         confidently_wrong: test nodes, the highest probability first.
@@ -96,7 +173,10 @@ class Metrics(_Lenient):
     seed: int | None = None
     firing_rate: list[float] = []
     firing_rate_per_step: list[list[float]] = []
-    baselines: dict[str, MethodScores] = {}
+    baselines: dict[str, SimpleScores] = {}
+    parts: Annotated[list[BuiltPart], Field(max_length=MOST_PARTS)] = []
+    estimate: Estimate | None = None
+    calibration: Calibration | None = None
     smoothed: MethodScores | None = None
     refit: dict[str, Any] | None = None
     confidently_wrong: list[WrongNode] = []
@@ -120,6 +200,11 @@ class Metrics(_Lenient):
     def class_names(self) -> list[str]:
         """Names in the order of the confusion matrix."""
         return self.classes or list(self.test.per_class_f1) or [f"class {i}" for i in range(len(self.test.confusion))]
+
+    @property
+    def chosen_part(self) -> BuiltPart | None:
+        """The part that predictions come from."""
+        return next((part for part in self.parts if part.chosen), None)
 
     @property
     def test_nodes(self) -> int | None:

@@ -65,11 +65,51 @@ def margins(metrics: Metrics) -> Margins:
 
 
 def beats_guessing(scores: MethodScores, metrics: Metrics) -> bool:
-    """Whether a method is better than the majority class in one measure at least, by more than chance."""
+    """Whether a method is better than guessing in one measure at least, by more than chance."""
     if MAJORITY not in metrics.baselines:
         return True
     floor, chance = metrics.baselines[MAJORITY], margins(metrics)
-    return scores.micro_f1 > floor.micro_f1 + chance.micro or scores.macro_f1 > floor.macro_f1 + chance.macro
+    macro_floor = max(floor.macro_f1, random_macro_f1(metrics))
+    return scores.micro_f1 > floor.micro_f1 + chance.micro or scores.macro_f1 > macro_floor + chance.macro
+
+
+def random_macro_f1(metrics: Metrics) -> float:
+    """The best expected Macro-F1 of guesses at random; 0 where the classes are not known.
+
+    With a class having the share p of the nodes and q of the guesses, its F1 is 2pq / (p + q). Both add up to one over
+    the C classes, and this mean is concave in them, so no choice of q gives a Macro-F1 above 1 / C.
+    """
+    present = [i for i, row in enumerate(metrics.test.confusion) if any(row)]
+    classes = len(present) or len(metrics.class_names)
+    return 1 / classes if classes else 0.0
+
+
+def held_out_nodes(metrics: Metrics) -> int | None:
+    """How many nodes the held-out scores of the chosen part are counted over."""
+    part, estimate, calibration = metrics.chosen_part, metrics.estimate, metrics.calibration
+    if part is None or part.held_out is None:
+        return None
+    if part.held_out.nodes is not None:
+        return part.held_out.nodes
+    if part.on == "validation":
+        return metrics.validation.nodes or metrics.split.validation
+    if estimate is not None and estimate.nodes:
+        return estimate.nodes
+    return calibration.chosen_nodes if calibration is not None and calibration.chosen_on == part.on else None
+
+
+def held_out_beats_guessing(metrics: Metrics) -> bool:
+    """Whether the held-out scores of the chosen part are better than guessing; true where they are not known."""
+    part, floor = metrics.chosen_part, metrics.baselines.get(MAJORITY)
+    if part is None or part.held_out is None or floor is None:
+        return True
+    found, least, nodes = part.held_out, floor.held_out or floor, held_out_nodes(metrics)
+    micro_chance = margin(found.micro_f1, nodes) if nodes else 0.0
+    # Macro-F1 moves by more than Micro-F1 does, as on the test nodes.
+    usual = margins(metrics)
+    macro_chance = micro_chance * (usual.macro / usual.micro if usual.micro else 1.0)
+    macro_floor = max(least.macro_f1, random_macro_f1(metrics))
+    return found.micro_f1 > least.micro_f1 + micro_chance or found.macro_f1 > macro_floor + macro_chance
 
 
 def useful_rivals(metrics: Metrics) -> list[Rival]:

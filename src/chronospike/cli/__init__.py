@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from chronospike._version import __version__
-from chronospike.cli import bench, compare, data, demo, doctor, features, inference, settings, train
+from chronospike.cli import bench, compare, data, demo, doctor, features, inference, leaderboard, settings, train
 from chronospike.cli.common import command_errors, report_error
 from chronospike.cli.options import usage_message
 from chronospike.errors import ChronoSpikeError
@@ -34,6 +34,7 @@ app.command("evaluate")(inference.evaluate)
 app.command("predict")(inference.predict)
 app.command("embed")(inference.embed)
 app.command("report")(inference.report)
+app.command("leaderboard")(leaderboard.leaderboard)
 app.command("compare")(compare.compare)
 app.command("settings")(settings.settings)
 app.command("bench")(bench.bench)

@@ -20,7 +20,7 @@ def settings(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the settings of a method: values, allowed values, meaning."""
+    """List a method's settings: values, allowed values, meaning."""
     from chronospike.config import preset_names, read_preset
     from chronospike.methods.registry import settings_for, settings_type
 
