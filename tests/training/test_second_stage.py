@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from chronospike.data.label_features import stratified_folds
 from chronospike.errors import InputError, StorageError
@@ -181,6 +183,24 @@ def test_when_late_the_kinds_so_far_are_chosen_among(fits: int, left: list[str] 
     assert (None if chosen is None else list(chosen.out_of_fold)) == left
 
 
+def test_a_choice_has_the_same_bits_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, labels = blobs(4, distance=1.0)
+    first = choose(rows, labels, 4)
+    monkeypatch.setattr(second_stage, "default_threads", lambda: 1)
+    second = choose(rows, labels, 4)
+    assert first is not None
+    assert second is not None
+    assert all(np.array_equal(first.out_of_fold[kind], second.out_of_fold[kind]) for kind in KINDS)
+    assert bits(first.stage) == bits(second.stage)
+
+
+def test_the_limits_of_threads_are_put_back() -> None:
+    before = [(pool["filepath"], pool["num_threads"]) for pool in threadpool_info()]
+    choose(*blobs(2), 2)
+    after = {pool["filepath"]: pool["num_threads"] for pool in threadpool_info()}
+    assert all(after[path] == threads for path, threads in before)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_seed_gives_the_same_bits_on_any_number_of_threads(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows, labels = blobs(4, each=100, distance=1.0)
@@ -208,6 +228,18 @@ def test_a_stored_stage_predicts_the_same_bits(kind: str, classes: int, tmp_path
     found = SecondStage.from_tensors(load_file(tmp_path / "stage.safetensors"))
     assert (found.kind, found.classes, found.parameters) == (kind, 5, stage.parameters)
     assert found.probabilities(rows).tobytes() == stage.probabilities(rows).tobytes()
+
+
+def test_a_stored_stage_predicts_without_scikit_learn(tmp_path: Path) -> None:
+    save_file(fit(*blobs(3), 3).tensors(), tmp_path / "stage.safetensors")
+    program = (
+        "import sys; import numpy as np; from safetensors.numpy import load_file;"
+        "from chronospike.training.second_stage import SecondStage;"
+        "SecondStage.from_tensors(load_file(sys.argv[1])).probabilities(np.zeros((2, 7), dtype=np.float32));"
+        "print('sklearn' in sys.modules, 'scipy.sparse' in sys.modules)"
+    )
+    arguments = [sys.executable, "-c", program, str(tmp_path / "stage.safetensors")]
+    assert subprocess.run(arguments, capture_output=True, text=True, check=True).stdout.split() == ["False", "False"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

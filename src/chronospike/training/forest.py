@@ -22,8 +22,8 @@ Rows = NDArray[np.float32]
 # Stored as positions in this tuple.
 KINDS = ("mean", "softmax", "sigmoid")
 
-# The rows that one tree after the other is applied to: together with a tree they fit into the cache of a core.
-_BLOCK = 256
+# The rows that one tree after the other is applied to: so many that loading a tree costs little beside following it.
+_BLOCK = 4096
 
 _DTYPES: dict[str, type[np.generic]] = {
     "feature": np.int32, "threshold": np.float32, "left": np.int32, "right": np.int32, "value": np.float64,
@@ -114,6 +114,9 @@ class Forest:
         require(_within(self.left[leaf], len(self.value)), "a leaf without a value")
         require(_within(self.roots, nodes), "a root is out of range")
         require(_within(self.column, sums - self.value.shape[1] + 1), "a tree adds to a column that is out of range")
+        if self.kind == "mean":
+            are_shares = bool((self.value >= 0).all() and (np.abs(self.value.sum(axis=1) - 1) < 1e-6).all())
+            require(are_shares and not self.baseline.any(), "a leaf holds no shares of classes")
 
 
 def from_extra_trees(model: Any) -> Forest:

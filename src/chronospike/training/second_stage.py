@@ -203,7 +203,7 @@ def fit_second_stage(
 def mean_f1(probabilities: Probabilities, labels: Codes) -> float:
     """The mean of Micro- and Macro-F1 of the likeliest classes."""
     predicted = torch.from_numpy(probabilities.argmax(axis=1))
-    found = score_predictions(torch.from_numpy(labels), predicted, probabilities.shape[1])
+    found = score_predictions(torch.from_numpy(labels.astype(np.int64)), predicted, probabilities.shape[1])
     return (found.micro_f1 + found.macro_f1) / 2
 
 
