@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import sys
 import warnings
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self, cast
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
+from torch import nn
 
 from chronospike.config import make_settings, read_preset, read_settings, write_settings
 from chronospike.data.as_of import step_as_of
@@ -32,10 +34,12 @@ from chronospike.features.make import with_features_for
 from chronospike.features.recipes import check_transfer, methods_for
 from chronospike.files import atomic_folder, read_json, write_json
 from chronospike.methods.chronospike.learner import ChronoSpikeLearner
-from chronospike.methods.chronospike.network import ChronoSpikeNetwork, architecture
+from chronospike.methods.chronospike.network import ChronoSpikeNetwork, architecture, describe
 from chronospike.methods.chronospike.settings import ChronoSpikeSettings
 from chronospike.methods.chronospike.weights import rebuild
-from chronospike.nn.model import ChronoSpike
+from chronospike.nn.model import Architecture, ChronoSpike
+from chronospike.training.bagging import FOLDS, BagFitted, loaded_bag, out_of_fold_table, read_out_of_fold
+from chronospike.training.final_stage import FinalStage
 from chronospike.training.gradient import GradientFitted
 from chronospike.training.known_labels import KnownLabels, check_classes, check_nodes, known_labels
 from chronospike.training.learner import Cost, FitContext
@@ -45,6 +49,8 @@ from chronospike.training.weights import class_names, load_weights, save_weights
 
 _SETTINGS, _WEIGHTS, _LABELS = "config.yaml", "model.safetensors", "labels.parquet"
 _FIRST, _INPUTS = "first.safetensors", "inputs.json"
+_FINAL, _OUT_OF_FOLD = "final_stage.safetensors", "out_of_fold.parquet"
+AnyFitted = GradientFitted | BagFitted
 _OWN = ("graph", "preset", "device", "verbose")
 
 
@@ -65,7 +71,10 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     Attributes:
         classes_: `[C]` the classes, in the order of the columns of `predict_proba`.
         settings_: all settings of the fit.
-        model_: the network with the weights of the best epoch.
+        model_: the network with the weights of the best epoch; with `folds` a list of them.
+        final_: what follows the network: the temperature of `calibrate` and the `second_stage`.
+        out_of_fold_: with `folds` an Arrow table of the labelled nodes and what is said of them by what has not learned
+            from them.
         known_: the labels it was fitted with, by node id.
         encoder_: how the nodes' own attributes become inputs, by column name; None if there are none.
         edges_: a fingerprint of the edges that features were made from; None if none were made.
@@ -118,8 +127,8 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 _say(report)
 
         fitted = ChronoSpikeLearner(settings).fit(task, FitContext(watcher=Watcher(on_epoch=on_epoch)))
-        self.model_ = cast(ChronoSpike, fitted.network.module)
-        self.first_model_ = None if fitted.first is None else cast(ChronoSpike, fitted.first.module)
+        self.model_, self.first_model_, self.out_of_fold_ = _modules(fitted)
+        self.final_ = fitted.final
         self.classes_, self.settings_, self.known_ = classes, settings, known
         self.encoder_ = None if task.features is None else task.features.encoder
         self.edges_ = structure_key(graph) if featured is not graph and featured.made_features else None
@@ -193,9 +202,13 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         check_is_fitted(self, "model_")
         with atomic_folder(Path(path), overwrite=overwrite, marker=_SETTINGS) as folder:
             (folder / _SETTINGS).write_text(write_settings(self.settings_), encoding="utf-8")
+            described = {**describe(self._architecture), **self._count()}
             for model, name in ((self.model_, _WEIGHTS), (self.first_model_, _FIRST)):
                 if model is not None:
-                    save_weights(model, folder / name, asdict(model.architecture), self.classes_.tolist())
+                    save_weights(model, folder / name, described, self.classes_.tolist())
+            self.final_.save(folder / _FINAL)
+            if self.out_of_fold_ is not None:
+                pq.write_table(self.out_of_fold_, folder / _OUT_OF_FOLD)
             self.known_.save(folder / _LABELS)
             encoder = None if self.encoder_ is None else self.encoder_.to_json()
             write_json(folder / _INPUTS, {"attributes": encoder, "edges": self.edges_})
@@ -208,9 +221,10 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         settings = make_settings(ChronoSpikeSettings, read_settings(folder / _SETTINGS))
         tensors, metadata = load_weights(folder / _WEIGHTS)
         model = rebuild(tensors, metadata, folder / _WEIGHTS)
-        classes, a = np.array(class_names(metadata)), model.architecture
+        classes, a = np.array(class_names(metadata)), _first_of(model).architecture
         inputs = a.inputs - (a.classes if settings.label_inputs else 0)
-        if architecture(settings, inputs, a.classes) != a or len(classes) != a.classes:
+        fits = architecture(settings, inputs, a.classes) == a and len(classes) == a.classes
+        if not fits or isinstance(model, nn.ModuleList) != bool(settings.folds):
             raise StorageError(f"{folder}: {_SETTINGS} and {_WEIGHTS} do not belong together. Save the model again")
         described = read_json(folder / _INPUTS)
         found = cls(graph, device=device, **settings.model_dump())
@@ -221,7 +235,10 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         found.first_model_ = None
         if settings.refit and (folder / _FIRST).is_file():
             first = rebuild(*load_weights(folder / _FIRST), folder / _FIRST)
-            found.first_model_ = first.to(choose_device(device))
+            found.first_model_ = cast(ChronoSpike, first.to(choose_device(device)))
+        # Folders of earlier versions have none.
+        found.final_ = FinalStage.load(folder / _FINAL) if (folder / _FINAL).is_file() else FinalStage()
+        found.out_of_fold_ = read_out_of_fold(folder / _OUT_OF_FOLD) if settings.folds else None
         found.classes_, found.settings_ = classes, settings
         found.known_ = KnownLabels.read(folder / _LABELS, len(classes))
         found.graph_, found.history_ = graph, []
@@ -253,7 +270,15 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         given = {name: _plain(value) for name, value in self._given().items()}
         return make_settings(ChronoSpikeSettings, {**self._preset_values(), **given})
 
-    def _ready(self, X: Any, nodes: Any, ids: Any, as_of: Any) -> tuple[GradientFitted, NDArray[np.int64]]:
+    @property
+    def _architecture(self) -> Architecture:
+        return _first_of(self.model_).architecture
+
+    def _count(self) -> dict[str, int]:
+        """What tells a weights file of several networks from one of a single one."""
+        return {FOLDS: len(self.model_)} if isinstance(self.model_, nn.ModuleList) else {}
+
+    def _ready(self, X: Any, nodes: Any, ids: Any, as_of: Any) -> tuple[AnyFitted, NDArray[np.int64]]:
         """What inference needs: the model with its problem, cut off after `as_of`, and the checked nodes."""
         check_is_fitted(self, "model_")
         graph, chosen, extra = _arguments(X, nodes, None, self.graph_)
@@ -271,9 +296,9 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             self._fitted_on = (graph, fitted)
         return fitted if last is None else fitted.until(last), chosen
 
-    def _on(self, graph: DynamicGraph) -> GradientFitted:
+    def _on(self, graph: DynamicGraph) -> AnyFitted:
         """The model on a graph that it was not fitted to."""
-        settings, a = self.settings_, self.model_.architecture
+        settings, a = self.settings_, self._architecture
         device = next(self.model_.parameters()).device
         keep_freed_memory()
         if self.edges_ is not None and not graph.made_features:
@@ -290,12 +315,15 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         for note in task.features.notes:
             warnings.warn(note, stacklevel=4)
         network, first = ChronoSpikeNetwork(task, settings, training=False), None
+        if isinstance(self.model_, nn.ModuleList):
+            assert self.out_of_fold_ is not None
+            return loaded_bag(task, network, list(self.model_), self.final_, self.out_of_fold_, Path(_OUT_OF_FOLD))
         if self.first_model_ is not None:
             # After a refit the model knows all labels of the fit.
             network.module = self.first_model_
             first, network = network, network.for_task(task.with_all_labels())
         network.module = self.model_
-        return GradientFitted(network, task.split, Cost(), first)
+        return GradientFitted(network, task.split, Cost(), first, self.final_)
 
     def _own_classes(self, graph: DynamicGraph, nodes: NDArray[np.int64]) -> NDArray[Any]:
         """The graph's own labels of `nodes`, written as in `classes_`."""
@@ -330,6 +358,18 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         if self.graph is not None:
             parts.insert(0, f"graph=<{self.graph.num_nodes:,} nodes, {self.graph.num_steps} steps>")
         return f"{type(self).__name__}({', '.join(parts)})"[:N_CHAR_MAX]
+
+
+def _modules(fitted: AnyFitted) -> tuple[ChronoSpike | nn.ModuleList, ChronoSpike | None, pa.Table | None]:
+    """The network, or all of them; the one before a refit; the table of out-of-fold probabilities."""
+    if isinstance(fitted, BagFitted):
+        return nn.ModuleList(network.module for network in fitted.networks), None, out_of_fold_table(fitted)
+    first = None if fitted.first is None else cast(ChronoSpike, fitted.first.module)
+    return cast(ChronoSpike, fitted.network.module), first, None
+
+
+def _first_of(model: ChronoSpike | nn.ModuleList) -> ChronoSpike:
+    return cast(ChronoSpike, model[0]) if isinstance(model, nn.ModuleList) else model
 
 
 def _arguments(X: Any, nodes: Any, y: Any, graph: DynamicGraph | None) -> tuple[DynamicGraph, Any, Any]:

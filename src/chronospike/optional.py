@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
+from threading import Thread
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,6 +27,26 @@ def triton_trouble(device: torch.device) -> str | None:
 
     error = trial_error("Triton's kernels", device, lambda: launch_smallest(device))
     return error and f"Triton does not work here: {error}"
+
+
+def start_gpu(device: torch.device) -> None:
+    """Let CUDA and Triton start in a thread while a graph is being read. On a CPU there is nothing to start.
+
+    Of Triton it is the hash of its own source, which every process takes before it looks for a compiled kernel.
+    """
+
+    def work() -> None:
+        import torch
+
+        # Whatever is wrong shows where it is needed.
+        with suppress(Exception):
+            torch.cuda.init()
+            from triton.runtime.cache import triton_key
+
+            triton_key()
+
+    if device.type == "cuda":
+        Thread(target=work, daemon=True).start()
 
 
 def triton_works(device: torch.device) -> bool:

@@ -242,12 +242,14 @@ def _open(
     from chronospike.features.make import carry_features
     from chronospike.features.recipes import check_source, check_transfer
     from chronospike.methods.registry import learner_of
+    from chronospike.optional import start_gpu
     from chronospike.training.run_folder import RunFolder
     from chronospike.training.runs import load_run
 
     folder = RunFolder(run)
     learner, facts = learner_of(folder), folder.facts("folder", "features")
     place = choose_device(device)
+    start_gpu(place)
     keep_freed_memory()
     where = graph or Path(facts["folder"])
     # A date that makes no sense is said before features are made.

@@ -134,6 +134,7 @@ def _carry_out(
     from chronospike.data.storage import data_key, graph_key, open_graph
     from chronospike.device import choose_device, keep_freed_memory
     from chronospike.features.recipes import feature_methods
+    from chronospike.optional import start_gpu
     from chronospike.training.memory import require_feature_memory
     from chronospike.training.runs import is_finished
     from chronospike.training.task import split_for
@@ -151,6 +152,7 @@ def _carry_out(
         _say_finished(plan, as_json)
         return
     place = choose_device(device)
+    start_gpu(place)
     keep_freed_memory()
     folder = Path(facts["folder"]) if resume else graph_folder(facts["graph"], root, quiet=as_json)
     if resume and facts.get("data") not in (None, data_key(folder)):

@@ -7,11 +7,13 @@ from numpy.typing import NDArray
 
 from chronospike.data.graph import DynamicGraph
 
+# Degrees of so many steps up to the last are part of the profile.
+RECENT_STEPS = 16
+PROFILE_WIDTH = 8 + RECENT_STEPS
 
-def activity(graph: DynamicGraph, last_step: int | None = None) -> NDArray[np.float32]:
-    """`[N, T + 3]` log(1 + degree) at each of T steps and in all, and the first and the last step with an edge.
 
-    Edges count at both ends. The first step of a node without an edge is T, its last one -1.
+def degrees_per_step(graph: DynamicGraph, last_step: int | None = None) -> NDArray[np.int64]:
+    """`[N, T]` neighbours at each of T steps; edges count at both ends.
 
     Args:
         last_step: T - 1; by default the graph's.
@@ -23,9 +25,49 @@ def activity(graph: DynamicGraph, last_step: int | None = None) -> NDArray[np.fl
         keep = step < steps
         cells = sources[keep].astype(np.int64) * steps + step[keep]
         degrees += np.bincount(cells, minlength=degrees.size).reshape(degrees.shape)
-    active = degrees > 0
+    return degrees
+
+
+def activity(graph: DynamicGraph, last_step: int | None = None) -> NDArray[np.float32]:
+    """`[N, T + 3]` log(1 + degree) at each of T steps and in all, and the first and the last step with an edge.
+
+    The first step of a node without an edge is T, its last one -1.
+    """
+    degrees = degrees_per_step(graph, last_step)
+    first, last = _first_and_last(degrees)
+    in_all = np.log1p(degrees.sum(axis=1))
+    return np.column_stack([np.log1p(degrees, dtype=np.float32), in_all, first, last]).astype(np.float32)
+
+
+def activity_profile(graph: DynamicGraph, last_step: int | None = None) -> NDArray[np.float32]:
+    """`[N, PROFILE_WIDTH]` activity in numbers that mean the same on graphs of other lengths.
+
+    log(1 + degree) in all, at most, and per step since the first, and log(1 + distinct neighbours); steps since the
+    first and since the last edge and steps with an edge, as shares of T; burstiness (σ - μ) / (σ + μ) of the degrees
+    since the first edge; then log(1 + degree) of the last `RECENT_STEPS` steps, zero before the graph begins.
+    """
+    degrees = degrees_per_step(graph, last_step)
+    steps = degrees.shape[1]
+    first, last = _first_and_last(degrees)
+    total, span = degrees.sum(axis=1), np.maximum(1, steps - first)
+    mean = total / span
+    deviation = np.sqrt(np.maximum(0.0, np.square(degrees, dtype=np.float64).sum(axis=1) / span - mean**2))
+    burstiness = np.divide(deviation - mean, deviation + mean, where=total > 0, out=np.zeros(len(total)))
+    distinct = np.asarray(graph.history.step_offsets[:, steps]).astype(np.int64)
+    if graph.directed:
+        _, step, sources = graph.history.entries()
+        distinct += np.bincount(sources[step < steps], minlength=len(total))
+    shares = [(steps - first) / steps, (steps - 1 - last) / steps, (degrees > 0).sum(axis=1) / steps]
+    logarithms = [np.log1p(total), np.log1p(degrees.max(axis=1)), np.log1p(mean), np.log1p(distinct)]
+    recent = np.log1p(degrees[:, -RECENT_STEPS:])
+    padded = np.pad(recent, ((0, 0), (RECENT_STEPS - recent.shape[1], 0)))
+    return np.column_stack([*logarithms, *shares, burstiness, padded]).astype(np.float32)
+
+
+def _first_and_last(degrees: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """`[N]` each: the first step with an edge, T if there is none, and the last, then -1."""
+    steps, active = degrees.shape[1], degrees > 0
     seen = active.any(axis=1)
     first = np.where(seen, active.argmax(axis=1), steps)
     last = np.where(seen, steps - 1 - active[:, ::-1].argmax(axis=1), -1)
-    in_all = np.log1p(degrees.sum(axis=1))
-    return np.column_stack([np.log1p(degrees, dtype=np.float32), in_all, first, last]).astype(np.float32)
+    return first, last

@@ -1,13 +1,15 @@
 """The known labels around a node, in numbers: what the strongest simple methods read.
 
 With Y the one-hot known labels and S the operator of label propagation at some recency, a node reads S Y, S² Y and
-diffusions of Y, each row normalised. A node must never see its own label: the known nodes are divided into folds, and
-what a known node reads comes from the labels of the other folds. All other nodes read all known labels.
+diffusions of Y, each row normalised. A node must never see its own label. One hop does not lead back to it; of two hops
+its own part, the diagonal of S², is taken away, in whole numbers, so that nothing is left in the last digits. For
+diffusions the known nodes are divided into folds, and what a known node reads comes from the labels of the other folds.
+All other nodes read all known labels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -57,30 +59,45 @@ def label_features(
     def work(first: int, last: int) -> None:
         for place in range(first, last):
             operator = recency_operator(graph, recencies[place], last_step)
-            sums = [np.zeros((graph.num_nodes, classes)) for _ in range(kinds)]
+            everyone = _one_hot(graph.num_nodes, classes, known, labels)
+            result[:, place, 0] = _shares(operator @ everyone)
+            result[:, place, 1] = _shares(two_hops(operator, everyone))
+            sums = [np.zeros((graph.num_nodes, classes)) for _ in diffusions]
             # Added up fold by fold: taking a fold away from the sum over all would leave its labels in the last digits.
-            for fold in np.unique(folds):
-                start, here = np.zeros((graph.num_nodes, classes)), folds == fold
-                start[known[here], labels[here]] = 1.0
+            for fold in np.unique(folds) if len(diffusions) else ():
+                here = folds == fold
+                start = _one_hot(graph.num_nodes, classes, known[here], labels[here])
                 others = (fold_of != fold)[:, None]
-                for total, values in zip(sums, _spread(operator, start, diffusions), strict=True):
-                    np.add(total, values, out=total, where=others)
-            for kind, total in enumerate(sums):
+                for total, (alpha, rounds) in zip(sums, diffusions, strict=True):
+                    np.add(total, diffuse(operator, start, alpha, rounds), out=total, where=others)
+            for kind, total in enumerate(sums, start=2):
                 result[:, place, kind] = _shares(total)
 
     run_chunks(work, len(recencies))
     return result.reshape(graph.num_nodes, -1)
 
 
-def _spread(
-    operator: Operator, start: NDArray[np.float64], diffusions: Sequence[tuple[float, int]]
-) -> Iterator[NDArray[np.float64]]:
-    """S Y, S² Y and each diffusion of Y = `start` `[N, C]`."""
-    once = operator @ start
-    yield once
-    yield operator @ once
-    for alpha, rounds in diffusions:
-        yield diffuse(operator, start, alpha, rounds)
+def two_hops(operator: Operator, start: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(S² - diag S²) Y for a symmetric S and Y = `start` `[N, C]` of zeros and ones: two hops that do not return.
+
+    The sums are exact, of entries of S that are rounded to a multiple of a power of two: with other numbers the parts
+    that lead back would not cancel to the last digit, and what remained would tell the node's own label.
+    """
+    # No sum of products of two entries may exceed 62 bits.
+    most = float(operator.sum(axis=1).max(initial=1.0))
+    scale = 2.0 ** np.floor(31 - np.log2(max(1.0, most)))
+    whole = operator.copy()
+    whole.data = np.rint(operator.data * scale).astype(np.int64)
+    own = np.asarray(whole.multiply(whole).sum(axis=1)).reshape(-1, 1)
+    labels = start.astype(np.int64)
+    found: NDArray[np.float64] = (whole @ (whole @ labels) - own * labels) / scale**2
+    return found
+
+
+def _one_hot(nodes: int, classes: int, known: Nodes, labels: Nodes) -> NDArray[np.float64]:
+    values = np.zeros((nodes, classes))
+    values[known, labels] = 1.0
+    return values
 
 
 def _shares(values: NDArray[np.float64]) -> NDArray[np.float64]:

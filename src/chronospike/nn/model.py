@@ -19,16 +19,27 @@ from chronospike.nn.aggregate import (
 )
 from chronospike.nn.dispatch import Implementation, KernelPlan, plan_kernels
 from chronospike.nn.lif import AdaptiveLIF, ResetGradient
+from chronospike.nn.roots import NOTHING, RootInputs, SequenceReader, Standardise, sequences
 from chronospike.nn.temporal import LastStep, LSTMOverSteps, MeanOverSteps, TemporalTransformer
 from chronospike.nn.tree_features import TreeFeatures
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """What the network is made of; the defaults are the paper's."""
+    """What the network is made of; the defaults are the paper's.
+
+    Attributes:
+        met: kinds of neighbours counted at each step of a root (`RootInputs.counts`); 0 for none.
+        numbers: width of `RootInputs.numbers`. With either the classifier is a head with one hidden layer.
+    """
 
     inputs: int
     classes: int
+    met: int = 0
+    numbers: int = 0
+    sequence_channels: int = 96
+    head: int = 128
+    head_dropout: float = 0.5
     hidden: tuple[int, ...] = (128, 64)
     heads: int = 4
     dropout: float = 0.7
@@ -73,6 +84,20 @@ class ChronoSpike(nn.Module):
         width = a.hidden[-1]
         self.readout = nn.Sequential(_linear(width, width), nn.Tanh(), _linear(width, width))
         self.classifier = _linear(width, a.classes)
+        # What is known of a root itself: the labels met at each step go to the temporal encoder and, read by a
+        # recurrent unit, to a head beside the classifier; numbers go to the head.
+        self.met = self.reader = self.standardise = self.head = None
+        known = width + a.numbers
+        if a.met:
+            steps = 2 * (a.met + 1)
+            self.met = nn.Sequential(_linear(steps, width), nn.ReLU(), _linear(width, width))
+            self.reader = SequenceReader(steps, a.sequence_channels)
+            known += 2 * a.sequence_channels
+        if a.numbers:
+            self.standardise = Standardise(a.numbers)
+        if a.met or a.numbers:
+            hidden = (_linear(known, a.head), nn.ReLU(), nn.Dropout(a.head_dropout))
+            self.head = nn.Sequential(*hidden, _linear(a.head, a.classes))
 
     def forward(
         self, x: TreeFeatures, plan: KernelPlan | None = None, record: Record | None = None
@@ -88,7 +113,7 @@ class ChronoSpike(nn.Module):
             self.architecture, x.values.device, steps=x.steps, fanouts=x.fanouts, training=torch.is_grad_enabled(),
             dtype=x.values.dtype, dense=x.nodes is None,
         )  # fmt: skip
-        return self.read(self.spike_sequence(x, plan, record), plan, record)
+        return self.read(self.spike_sequence(x, plan, record), plan, record, x.roots)
 
     def spike_sequence(self, x: TreeFeatures, plan: KernelPlan, record: Record | None = None) -> Tensor:
         """Layer by layer, every step at once: the roots' last spikes `[T, B, C]` (sections 4.2 and 4.3)."""
@@ -110,15 +135,28 @@ class ChronoSpike(nn.Module):
             x = TreeFeatures(spikes, x.sizes[:-1])
         return x.values
 
-    def read(self, spikes: Tensor, plan: KernelPlan, record: Record | None = None) -> tuple[Tensor, Tensor]:
+    def read(
+        self, spikes: Tensor, plan: KernelPlan, record: Record | None = None, roots: RootInputs = NOTHING
+    ) -> tuple[Tensor, Tensor]:
         """Logits and embeddings from the roots' last spikes `[T, B, C]` (sections 4.4 and 4.5)."""
+        parts = []
+        if self.met is not None and self.reader is not None:
+            assert roots.counts is not None
+            met = sequences(roots.counts)
+            spikes = spikes + self.met(met)
+            parts.append(self.reader(met))
+        if self.standardise is not None:
+            assert roots.numbers is not None
+            parts.append(self.standardise(roots.numbers))
         if record is None and plan.readout.implementation == "triton":
             from chronospike.nn.kernels.readout import read
 
             assert isinstance(self.temporal, TemporalTransformer)
-            return read(self.temporal, self.readout, self.classifier, spikes, plan.half)
-        z = self.readout(self._over_time(spikes, plan, record))
-        return self.classifier(z), z
+            logits, z = read(self.temporal, self.readout, self.classifier, spikes, plan.half)
+        else:
+            z = self.readout(self._over_time(spikes, plan, record))
+            logits = self.classifier(z)
+        return logits if self.head is None else logits + self.head(torch.cat([z, *parts], dim=-1)), z
 
     def _over_time(self, spikes: Tensor, plan: KernelPlan, record: Record | None) -> Tensor:
         """One vector per root, `[B, C]` (section 4.4)."""

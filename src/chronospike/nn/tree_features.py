@@ -9,6 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from chronospike.nn.roots import NOTHING, RootInputs
+
 
 class Span(NamedTuple):
     """A hop that has neighbours: its first target, how many there are, their first neighbour, and how many of each."""
@@ -30,12 +32,14 @@ class TreeFeatures:
         sizes: columns of each hop: (B, B S1, B S1 S2, …).
         nodes: `[T, M]` int32, the node at each position.
         blocks: `[T]` int64, which of the K blocks of the table each step reads.
+        roots: what is read of the B roots beside their trees.
     """
 
     values: Tensor
     sizes: tuple[int, ...]
     nodes: Tensor | None = None
     blocks: Tensor | None = None
+    roots: RootInputs = NOTHING
 
     def __post_init__(self) -> None:
         if self.nodes is not None and self.values.requires_grad:

@@ -3,6 +3,8 @@
 The first fit holds the validation nodes out and finds the best epoch. With `refit` a second one begins again from the
 same initial weights with all the labels, on the same schedule, and stops after as many epochs. Whatever is chosen by
 the validation nodes later, and the score on them, is the first model's: the second has seen their labels.
+
+With `folds` there are several networks instead, each on the labelled nodes without one fold: see `bagging`.
 """
 
 from __future__ import annotations
@@ -10,16 +12,21 @@ from __future__ import annotations
 import math
 import time
 from abc import abstractmethod
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from chronospike.data.splits import Split
 from chronospike.device import peak_memory
 from chronospike.errors import StorageError
+from chronospike.training.bagging import FOLDS, BagFitted, finish, fold_task, loaded_bag, make_folds, read_out_of_fold
 from chronospike.training.checkpoint import best_weights, load_checkpoint, read_state, save_checkpoint
+from chronospike.training.final_stage import FinalStage, log_probabilities
 from chronospike.training.learner import Cost, FitContext, Fitted, Learner, Progress
 from chronospike.training.loop import Trainer, Watcher, seconds_per_epoch
 from chronospike.training.memory import memory_errors
@@ -31,6 +38,8 @@ from chronospike.training.weights import check_fit, class_names, description, lo
 
 # Seconds of training that a run may lose when it is killed, beside the epoch it is in.
 _SAVE_EVERY = 1.0
+# With fewer validation nodes a temperature would be a guess.
+FEWEST_NODES = 50
 
 Trained = TypeVar("Trained", bound=TrainingSettings)
 
@@ -47,8 +56,9 @@ class GradientLearner(Learner[Trained]):
         """What to change when memory runs out."""
         return f"Lower batch_size (now {self.settings.batch_size})"
 
-    def fit(self, task: Task, context: FitContext | None = None) -> GradientFitted:
+    def fit(self, task: Task, context: FitContext | None = None) -> GradientFitted | BagFitted:
         context, device = context or FitContext(), task.device
+        run = context.run
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         # Training seeds torch's own generators for each batch; the caller's are given back as they were.
@@ -59,8 +69,10 @@ class GradientLearner(Learner[Trained]):
             network = self.network(task)
             for note in network.notes:
                 context.note(note)
-            trainer = Trainer(network, self.settings)
-            _train(trainer, context)
+            if self.settings.folds:
+                return self._fit_folds(network, context)
+            trainer = Trainer(network, self.settings, self._last_epoch)
+            _train(trainer, context, None if run is None else run.checkpoint)
             state, final = trainer.state, network
             if self.settings.refit and len(task.split.validation):
                 final = network.for_task(task.with_all_labels())
@@ -70,26 +82,77 @@ class GradientLearner(Learner[Trained]):
                 context.note(
                     f"training again on the {nodes:,} training and validation nodes for {second.stop_after} epochs"
                 )
-                _train(second, context)
-        cost = Cost(
-            parameters=sum(value.numel() for value in final.module.parameters() if value.requires_grad),
-            seconds_per_epoch=seconds_per_epoch(state.history),
-            epochs=state.epoch,
-            best_epoch=state.best_epoch,
-            peak_memory=peak_memory(device),
-        )
-        return GradientFitted(final, task.split, cost, network if final is not network else None)
+                _train(second, context, None if run is None else run.refit_checkpoint, is_first=False)
+            cost = Cost(
+                parameters=_parameters(final),
+                seconds_per_epoch=seconds_per_epoch(state.history),
+                epochs=state.epoch,
+                best_epoch=state.best_epoch,
+                peak_memory=peak_memory(device),
+            )
+            stage = self._calibrated(network)
+        return GradientFitted(final, task.split, cost, network if final is not network else None, stage)
 
-    def load(self, task: Task, run: RunFolder) -> GradientFitted:
+    @property
+    def _last_epoch(self) -> int | None:
+        return self.settings.epochs if self.settings.selection == "last" else None
+
+    def _calibrated(self, network: Network) -> FinalStage:
+        """The temperature that suits what a network says of its validation nodes."""
+        nodes = network.task.split.validation
+        if not self.settings.calibrate or len(nodes) < FEWEST_NODES:
+            return FinalStage()
+        found = network.infer(network.module, nodes)[0].numpy()
+        return FinalStage().calibrated(found.astype(np.float64), network.task.labels(nodes), "validation")
+
+    def _fit_folds(self, network: Network, context: FitContext) -> BagFitted:
+        """One network after the other on the same inputs, then what follows them."""
+        task, s, run = network.task, self.settings, context.run
+        folds, note = make_folds(task, s.folds)
+        if note:
+            context.note(note)
+        networks: list[Network] = []
+        states = []
+        for fold in range(folds.count):
+            if networks and context.is_late():
+                context.note(f"time is up: {len(networks)} of {folds.count} networks are trained")
+                break
+            member = network.for_task(fold_task(task, folds, fold, s))
+            member.module = member.new_module()
+            trainer = Trainer(member, s, self._last_epoch)
+            watched = replace(context, watcher=_of_fold(context.watcher, fold, s.epochs))
+            _train(trainer, watched, None if run is None else run.fold_checkpoint(fold), is_first=fold == 0)
+            networks.append(member)
+            states.append(trainer.state)
+        cost = Cost(
+            parameters=sum(map(_parameters, networks)),
+            seconds_per_epoch=seconds_per_epoch(states[0].history),
+            epochs=sum(state.epoch for state in states),
+            best_epoch=states[0].best_epoch,
+            peak_memory=peak_memory(task.device),
+        )
+        if s.second_stage != "none":
+            context.note(f"choosing a second stage on {len(task.known):,} labelled nodes")
+        return finish(task, networks, folds, s, cost, context.is_late, context.on_stage)
+
+    def load(self, task: Task, run: RunFolder) -> GradientFitted | BagFitted:
         tensors, metadata = load_weights(run.weights)
         if class_names(metadata) != list(task.graph.class_names):
             raise StorageError(f"{run.weights} and {run.path / 'run.json'} name other classes. Train the run again")
         network = self.network(task, training=False)
-        if description(metadata) != network.description():
+        described = description(metadata)
+        count = described.pop(FOLDS, 0)
+        if described != network.description() or bool(count) != bool(self.settings.folds):
             raise StorageError(
                 f"{run.weights} does not match the network that the settings and the graph describe. Use the graph and "
                 "features of the training"
             )
+        if count:
+            modules = nn.ModuleList(network.new_module() for _ in range(count))
+            check_fit(tensors, modules.state_dict(), run.weights)
+            modules.load_state_dict(tensors)
+            stage, table = FinalStage.load(run.final_stage), read_out_of_fold(run.out_of_fold)
+            return loaded_bag(task, network, list(modules), stage, table, run.out_of_fold)
         check_fit(tensors, network.module.state_dict(), run.weights)
         first, final = None, network
         if self.settings.refit and len(task.split.validation):
@@ -98,18 +161,19 @@ class GradientLearner(Learner[Trained]):
                 first, network.module = network, network.new_module()
                 network.module.load_state_dict(best_weights(run.checkpoint))
         final.module.load_state_dict(tensors)
-        parameters = sum(value.numel() for value in final.module.parameters() if value.requires_grad)
-        return GradientFitted(final, task.split, Cost(parameters), first)
+        stage = FinalStage.load(run.final_stage) if run.final_stage.is_file() else FinalStage()
+        return GradientFitted(final, task.split, Cost(_parameters(final)), first, stage)
 
     def is_finished(self, run: RunFolder) -> bool:
         before = run.settings(type(self.settings))
-        if not run.checkpoint.is_file():
+        checkpoint = run.fold_checkpoint(0) if self.settings.folds else run.checkpoint
+        if not checkpoint.is_file():
             if self.settings == before:
                 return True
             raise StorageError(
                 f"{run.path} cannot be trained for longer: its folder checkpoint/ is missing. Start a new run"
             )
-        state = read_state(run.checkpoint)
+        state = read_state(checkpoint)
         state.extend(before, self.settings)
         return state.finished(self.settings) and state.epoch == run.metrics().get("epochs")
 
@@ -121,13 +185,26 @@ class GradientFitted(Fitted):
         first: the network before the refit, if there was one and it is available.
     """
 
-    def __init__(self, network: Network, split: Split, cost: Cost, first: Network | None = None) -> None:
+    def __init__(
+        self,
+        network: Network,
+        split: Split,
+        cost: Cost,
+        first: Network | None = None,
+        final: FinalStage | None = None,
+    ) -> None:
         self.network, self.split, self.cost, self.first = network, split, cost, first
-        self.task = network.task
+        self.task, self.final = network.task, final or FinalStage()
 
-    def probabilities(self, nodes: Nodes, on_nodes: Progress | None = None) -> NDArray[np.float32]:
+    @property
+    def calibration(self) -> FinalStage | None:
+        return self.final if self.final.chosen_nodes else None
+
+    def probabilities(self, nodes: Nodes, on_nodes: Progress | None = None) -> NDArray[np.floating[Any]]:
         found: NDArray[np.float32] = self.network.infer(self.network.module, nodes, on_nodes)[0].numpy()
-        return found
+        if self.calibration is None:
+            return found
+        return self.final.probabilities(log_probabilities(found), self.task.tables, nodes)
 
     def embeddings(self, nodes: Nodes, on_nodes: Progress | None = None) -> NDArray[np.float32]:
         found: NDArray[np.float32] = self.network.infer(self.network.module, nodes, on_nodes)[1].numpy()
@@ -135,55 +212,76 @@ class GradientFitted(Fitted):
 
     def until(self, last_step: int) -> GradientFitted:
         first = None if self.first is None else self.first.for_task(self.first.task.until(last_step))
-        return GradientFitted(self.network.for_task(self.task.until(last_step)), self.split, self.cost, first)
+        network = self.network.for_task(self.task.until(last_step))
+        return GradientFitted(network, self.split, self.cost, first, self.final)
 
     def held_out(self) -> GradientFitted | None:
         if not self.was_refitted:
             return self
-        return None if self.first is None else GradientFitted(self.first, self.split, self.cost)
+        return None if self.first is None else GradientFitted(self.first, self.split, self.cost, None, self.final)
 
     def save(self, run: RunFolder) -> None:
         save_weights(self.network.module, run.weights, self.network.description(), self.task.graph.class_names)
+        if self.calibration is not None:
+            self.final.save(run.final_stage)
 
     def details(self) -> dict[str, Any]:
         return self.network.details()
 
 
-def _train(trainer: Trainer, context: FitContext) -> None:
-    """Train to the end and take the best weights, with checkpoints; the first fit's epochs are written down too."""
-    run, watcher, is_first = context.run, context.watcher, trainer.stop_after is None
+def _train(trainer: Trainer, context: FitContext, checkpoint: Path | None, is_first: bool = True) -> None:
+    """Train to the end, or until time is up, and take the best weights, with checkpoints; the epochs of the first of
+    several fits are written down too."""
+    run, watcher = context.run, context.watcher
     if not is_first and watcher is not None:
         watcher = Watcher(on_batch=watcher.on_batch)
-    if run is None:
-        trainer.run(watcher)
+    if run is None or checkpoint is None:
+        for _ in trainer.epochs(watcher):
+            if context.is_late():
+                break
+        trainer.best_model()
         return
-    checkpoint = run.checkpoint if is_first else run.refit_checkpoint
     if context.resume and checkpoint.is_file():
         load_checkpoint(trainer, checkpoint)
-    if context.resume and is_first:
-        _extend(trainer, run)
+    if context.resume:
+        _extend(trainer, run, checkpoint, is_first)
     if is_first:
         run.write_epochs(trainer.state.history)
     saved, unsaved = -math.inf, []
     for report in trainer.epochs(watcher):
         unsaved.append(report)
+        is_late = context.is_late()
         # On a GPU an epoch may take less time than writing it down.
-        if time.perf_counter() - saved > _SAVE_EVERY or trainer.finished:
+        if time.perf_counter() - saved > _SAVE_EVERY or trainer.finished or is_late:
             save_checkpoint(trainer, checkpoint)
             for earlier in unsaved if is_first else ():
                 run.append_epoch(earlier)
             saved, unsaved = time.perf_counter(), []
+        if is_late:
+            break
     trainer.best_model()
 
 
-def _extend(trainer: Trainer, run: RunFolder) -> None:
+def _parameters(network: Network) -> int:
+    return sum(value.numel() for value in network.module.parameters() if value.requires_grad)
+
+
+def _of_fold(watcher: Watcher | None, fold: int, epochs: int) -> Watcher | None:
+    """The same watcher, told of the epochs of all folds in one row."""
+    if watcher is None or watcher.on_batch is None:
+        return watcher
+    on_batch = watcher.on_batch
+    return replace(watcher, on_batch=lambda epoch, *rest: on_batch(fold * epochs + epoch, *rest))
+
+
+def _extend(trainer: Trainer, run: RunFolder, checkpoint: Path, is_first: bool) -> None:
     """Record that a resumed run trains for longer than it was started for, unless it is finished anyway."""
     before = run.settings(type(trainer.settings))
     trainer.state.extend(before, trainer.settings)
-    if trainer.settings == before or trainer.finished:
+    if trainer.settings == before or trainer.finished or not is_first:
         return
-    if run.checkpoint.is_file():
-        save_checkpoint(trainer, run.checkpoint)
+    if checkpoint.is_file():
+        save_checkpoint(trainer, checkpoint)
     # The second fit has another length, and perhaps another schedule.
     run.refit_checkpoint.unlink(missing_ok=True)
     run.extend(trainer.settings)

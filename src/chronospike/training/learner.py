@@ -6,6 +6,7 @@ it by the two classes here alone.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from chronospike.training.task import Nodes, Task, seen_part
 if TYPE_CHECKING:
     import torch
 
+    from chronospike.training.final_stage import FinalStage
     from chronospike.training.loop import Watcher
     from chronospike.training.run_folder import RunFolder
 
@@ -59,12 +61,20 @@ class FitContext:
         resume: begin with the checkpoints that are there.
         watcher: is told of every batch and epoch.
         on_note: is told, in a line, of what a user might not expect.
+        on_stage: is told how many fits of a second stage are done, and of how many.
+        deadline: on the clock of `time.monotonic`; what is not done by then is left out.
     """
 
     run: RunFolder | None = None
     resume: bool = False
     watcher: Watcher | None = None
     on_note: Callable[[str], None] | None = None
+    on_stage: Progress | None = None
+    deadline: float | None = None
+
+    def is_late(self) -> bool:
+        """Whether time is up."""
+        return self.deadline is not None and time.monotonic() > self.deadline
 
     def note(self, text: str) -> None:
         if self.on_note is not None:
@@ -82,6 +92,11 @@ class Fitted(ABC):
     task: Task
     split: Split
     cost: Cost
+
+    @property
+    def calibration(self) -> FinalStage | None:
+        """The temperature of its probabilities and where that comes from; None if they are as they came."""
+        return None
 
     @abstractmethod
     def probabilities(self, nodes: Nodes, on_nodes: Progress | None = None) -> NDArray[np.floating[Any]]:

@@ -67,7 +67,7 @@ class State:
     history: list[EpochReport] = field(default_factory=list)
 
     def finished(self, settings: TrainingSettings) -> bool:
-        return self.epoch >= settings.epochs or self.waited >= settings.patience
+        return self.epoch >= settings.epochs or (self.waited >= settings.patience and settings.selection != "last")
 
     def extend(self, before: TrainingSettings, after: TrainingSettings) -> None:
         """Prepare for more epochs than there were to be: a run that had stopped early waits once more from here."""
@@ -96,7 +96,7 @@ class Trainer:
         self.state = State()
         self.optimiser = AdamW(self.model.named_parameters(), settings.learning_rate, settings.weight_decay)
         # What is validated and kept: the model itself, or the running mean of its weights.
-        self.ema_model = copy.deepcopy(self.model) if settings.weight_average > 0 else self.model
+        self.ema_model = _copy(self.model) if settings.weight_average > 0 else self.model
         self.best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         train = len(network.task.split.train)
         self.batch_nodes = network.batch_nodes(settings.batch_nodes(train), train)
@@ -138,7 +138,7 @@ class Trainer:
         totals = torch.zeros(1 + len(self.network.loss_terms), device=self.network.task.device)
         seen = 0
         shown, mean = 0.0, math.nan
-        order = batches(split.train, self.batch_nodes, s.seed, epoch)
+        order = batches(split.train, self.batch_nodes, self.network.task.seed, epoch)
         for number, (nodes, prepared) in enumerate(self._prepared(order, epoch)):
             # Losses are means over the batch's nodes: weighted by their number they add up over batches of any size.
             totals += self.batch(nodes, epoch, number, prepared) * len(nodes)
@@ -151,7 +151,7 @@ class Trainer:
         self.step.finish()
         seconds = time.perf_counter() - begin
         macro, micro = self._validation_scores()
-        score = macro if s.selection == "macro_f1" else micro
+        score = micro if s.selection == "micro_f1" else macro
         better = epoch + 1 == self.stop_after if self.stop_after is not None else score > self.state.best_score
         if better:
             self.state.best_epoch, self.state.best_score, self.state.waited = epoch, score, 0
@@ -182,7 +182,7 @@ class Trainer:
     def batch(self, nodes: Nodes, epoch: int, number: int, prepared: Any = None) -> Tensor:
         """Learn from batch `number` of an epoch; its losses, the total first."""
         self._set_learning_rate(epoch + number / self.batches)
-        torch.manual_seed(stream(self.settings.seed, "dropout", epoch, number))
+        torch.manual_seed(stream(self.network.task.seed, "dropout", epoch, number))
         losses, has_changed = self.step.run(nodes, epoch, number, prepared)
         if has_changed:
             self._update_average()
@@ -197,8 +197,8 @@ class Trainer:
             torch._foreach_lerp_(list(self.ema_model.parameters()), list(self.model.parameters()), 1 - keep)
 
     def _validation_scores(self) -> tuple[float, float]:
-        """Macro- and Micro-F1 of the validation nodes; nothing where they choose nothing."""
-        if self.stop_after is not None:
+        """Macro- and Micro-F1 of the validation nodes; nothing where there are none and nothing is to be chosen."""
+        if self.stop_after is not None and not len(self.network.task.split.validation):
             return math.nan, math.nan
         found = self.validate()
         return found.macro_f1, found.micro_f1
@@ -222,6 +222,15 @@ class Trainer:
             f"the {what} is not finite at epoch {self.state.epoch}, batch {batch}; "
             f"the last good checkpoint is kept. {self.network.diagnosis()}"
         )
+
+
+def _copy(model: nn.Module) -> nn.Module:
+    other = copy.deepcopy(model)
+    for part in other.modules():
+        if isinstance(part, nn.RNNBase):
+            # A GPU wants all weights of a recurrent layer in one piece, and copies are made one by one.
+            part.flatten_parameters()
+    return other
 
 
 def seconds_per_epoch(history: list[EpochReport]) -> float:

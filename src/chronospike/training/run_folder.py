@@ -7,7 +7,9 @@ labels.parquet       the labels and the split it was trained with, by node id
 attributes.json      how the nodes' own attributes become inputs, by column name
 metrics.jsonl        a line per epoch
 checkpoint/          what an interrupted run resumes from
-model.safetensors    the weights of the best epoch, of a method that has any
+model.safetensors    the weights of the best epoch, of a method that has any; of all networks, where there are several
+final_stage.safetensors  the temperature and the second stage that follow the network, where there are any
+out_of_fold.parquet  with folds: the labelled nodes, and what is said of them by what has not learned from them
 metrics.json         scores, beside those of simple methods
 predictions.csv      node, class, probability of each class
 """
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from chronospike.training.loop import EpochReport
 
 CONFIG, RUN, EPOCHS, METRICS = "config.yaml", "run.json", "metrics.jsonl", "metrics.json"
+FINAL_STAGE, OUT_OF_FOLD = "final_stage.safetensors", "out_of_fold.parquet"
 WEIGHTS, PREDICTIONS, LABELS, ATTRIBUTES = "model.safetensors", "predictions.csv", "labels.parquet", "attributes.json"
 # What may change when a run is resumed: how long it trains, and nothing that decides what is learned.
 MAY_CHANGE = ("epochs", "patience")
@@ -55,9 +58,23 @@ class RunFolder:
         """Of the second fit, where `refit` is set."""
         return self.path / "checkpoint" / "refit.safetensors"
 
+    def fold_checkpoint(self, fold: int) -> Path:
+        """Of one network of several: see `chronospike.training.bagging`."""
+        return self.path / "checkpoint" / f"fold-{fold}.safetensors"
+
     @property
     def weights(self) -> Path:
         return self.path / WEIGHTS
+
+    @property
+    def final_stage(self) -> Path:
+        """What follows the network: a temperature, perhaps a second stage."""
+        return self.path / FINAL_STAGE
+
+    @property
+    def out_of_fold(self) -> Path:
+        """Of the labelled nodes, where there are folds: what networks say of them that have not learned from them."""
+        return self.path / OUT_OF_FOLD
 
     @property
     def method(self) -> str:
@@ -181,10 +198,10 @@ class RunFolder:
             partial.write_text(f"method: {method}\n{write_settings(settings)}", encoding="utf-8")
 
     def _remove_results(self) -> None:
-        for name in (EPOCHS, METRICS, PREDICTIONS, WEIGHTS, LABELS, ATTRIBUTES, "report.html"):
-            (self.path / name).unlink(missing_ok=True)
-        self.checkpoint.unlink(missing_ok=True)
-        self.refit_checkpoint.unlink(missing_ok=True)
+        results = (EPOCHS, METRICS, PREDICTIONS, WEIGHTS, FINAL_STAGE, OUT_OF_FOLD, LABELS, ATTRIBUTES, "report.html")
+        checkpoints = (self.checkpoint, self.refit_checkpoint, *self.checkpoint.parent.glob("fold-*.safetensors"))
+        for path in (*(self.path / name for name in results), *checkpoints):
+            path.unlink(missing_ok=True)
 
     def write_epochs(self, reports: Iterable[EpochReport]) -> None:
         """Write `metrics.jsonl` from the start, all or nothing."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError
+from chronospike.training.calibration import calibration_facts, with_temperature
 from chronospike.training.hardware import device_name, versions
 from chronospike.training.learner import Fitted, Learner, Progress
 from chronospike.training.metrics import Scores, score_predictions
@@ -91,6 +92,13 @@ def score(
         "versions": versions(),
         **fitted.details(),
     }
+    calibration = fitted.calibration
+    if calibration is not None:
+        after, truth = probabilities[split.test], np.asarray(graph.labels)[split.test]
+        before = with_temperature(after, 1 / calibration.temperature)
+        metrics["calibration"] = calibration_facts(
+            before, after, truth, calibration.temperature, calibration.chosen_on, calibration.chosen_nodes
+        )
     if smooth:
         probabilities, strengths = fitted.smoothed(probabilities)
         found = _scores(graph, probabilities.argmax(axis=1), split.test)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from chronospike.config import AtLeastZero, Count, Dropout, Positive, Settings
+from chronospike.errors import InputError
 
 
 class TrainingSettings(Settings):
@@ -20,12 +21,28 @@ class TrainingSettings(Settings):
     weight_decay: AtLeastZero = 1e-4
     schedule: Literal["constant", "cosine"] = "constant"
     clip: AtLeastZero = Field(1.0, description="largest gradient norm; 0 turns clipping off")
-    selection: Literal["macro_f1", "micro_f1"] = Field("macro_f1", description="validation score of the best epoch")
+    selection: Literal["macro_f1", "micro_f1", "last"] = Field(
+        "macro_f1", description="validation score of the best epoch; 'last' chooses none and takes the last"
+    )
     patience: Count = Field(10, description="epochs without a better validation score")
     refit: bool = Field(
         False, description="then train again on the validation nodes too, for the best number of epochs"
     )
     weight_average: Dropout = Field(0.0, description="decay of the moving average of the weights; 0 turns it off")
+    folds: Annotated[int, Field(ge=0, le=100)] = Field(
+        0, description="so many networks, each without one fold of the labelled nodes; 0 for a single one"
+    )
+    second_stage: Literal["none", "auto", "logistic", "trees", "boosting", "mean"] = Field(
+        "none", description="on top of the folds; 'auto' is chosen by cross-validation on the labelled nodes"
+    )
+    calibrate: bool = Field(False, description="scale probabilities by a temperature fitted to held-out nodes")
+
+    def check(self) -> None:
+        super().check()
+        if self.folds == 1:
+            raise InputError("folds is 1: give at least 2, or 0 for a single network")
+        if self.second_stage != "none" and not self.folds:
+            raise InputError(f"second_stage={self.second_stage} needs folds: add --set folds=5")
 
     def batch_nodes(self, train: int) -> int:
         """Nodes a batch: `batch_size`, or fewer where a small training set would make too few batches an epoch."""

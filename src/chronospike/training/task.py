@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from chronospike.config import Settings
 from chronospike.data.attributes import AttributeEncoder
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.splits import Split, make_split
+from chronospike.training.label_tables import LabelTables
 from chronospike.training.node_features import NodeFeatures
 
 Nodes = NDArray[np.integer[Any]]
@@ -39,10 +41,29 @@ class Task:
         assert self.graph.labels is not None
         return np.asarray(self.graph.labels)[nodes].astype(np.int64)
 
+    @cached_property
+    def known(self) -> NDArray[np.int64]:
+        """The nodes whose labels are known: those to learn from and those to choose by, ascending."""
+        return np.union1d(self.split.train, self.split.validation).astype(np.int64)
+
+    @cached_property
+    def tables(self) -> LabelTables:
+        """What the known labels say of every node."""
+        return LabelTables(self)
+
+    def divided(self, train: Nodes, validation: Nodes, seed: int | None = None) -> Task:
+        """The same task with its known nodes divided in another way, perhaps some of them left out, or another seed.
+
+        The labels that are read of neighbours stay those of this task's known nodes.
+        """
+        split = replace(self.split, train=train.astype(np.int64), validation=validation.astype(np.int64))
+        other = replace(self, split=split, seed=self.seed if seed is None else seed)
+        other.__dict__["tables"] = self.tables
+        return other
+
     def with_all_labels(self) -> Task:
         """The same task with the validation nodes among those to learn from, and none to choose by."""
-        s = self.split
-        return replace(self, split=replace(s, train=np.union1d(s.train, s.validation), validation=s.validation[:0]))
+        return self.divided(self.known, self.split.validation[:0])
 
     def until(self, last_step: int) -> Task:
         """The same task as of a step: nothing later is read, and no label of a node not seen by then."""

@@ -118,7 +118,10 @@ class CapturedStep:
         network, optimiser = self.network, self.context.optimiser
         optimiser.zero_grad()
         with network.precision():
-            rows = self._rows or network.rows_from_tensors(self._roots, self._tree_key, self._label_key)
+            if self._rows is None:
+                rows = network.rows_from_tensors(self._roots, self._tree_key, self._label_key)
+            else:
+                rows = network.with_roots(self._rows, self._roots)
             losses = network.objective_losses(
                 network.module, rows, self._labels[self._roots], self._positions < self._count
             )

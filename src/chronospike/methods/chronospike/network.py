@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import AbstractContextManager
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any, Self, cast
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from chronospike.methods.chronospike.captured_step import CapturedStep
 from chronospike.methods.chronospike.inference import firing_rates, infer
+from chronospike.methods.chronospike.root_table import RootTable, root_widths
 from chronospike.methods.chronospike.settings import ChronoSpikeSettings
 from chronospike.methods.chronospike.tree_inputs import LabelInputs, TreeInputs
 from chronospike.nn.dispatch import plan_kernels, product_precision
@@ -33,7 +34,15 @@ def architecture(settings: ChronoSpikeSettings, inputs: int, classes: int) -> Ar
     """The network that the settings describe: every field that they have, by its name."""
     s = settings
     shared = {field.name: getattr(s, field.name) for field in fields(Architecture) if hasattr(s, field.name)}
-    return Architecture(inputs=inputs + (classes if s.label_inputs else 0), classes=classes, **shared)
+    met, numbers = root_widths(s, classes)
+    return Architecture(inputs + (classes if s.label_inputs else 0), classes, met=met, numbers=numbers, **shared)
+
+
+def describe(a: Architecture) -> dict[str, Any]:
+    """Ready for JSON. Without labels as inputs it is what it was before there were any: weights of then still fit."""
+    known = ("met", "numbers", "sequence_channels", "head", "head_dropout")
+    fields = {name: value for name, value in asdict(a).items() if name not in known or a.met or a.numbers}
+    return {**fields, "hidden": list(a.hidden)}
 
 
 def objective(settings: ChronoSpikeSettings) -> Objective:
@@ -42,10 +51,10 @@ def objective(settings: ChronoSpikeSettings) -> Objective:
     return Objective(s.label_smoothing, s.contrastive, s.view_dropout, s.temperature)
 
 
-def new_model(settings: ChronoSpikeSettings, inputs: int, classes: int) -> ChronoSpike:
-    """A network with the seed's initial weights; the global generator is left as it was."""
+def new_model(settings: ChronoSpikeSettings, inputs: int, classes: int, seed: int | None = None) -> ChronoSpike:
+    """A network with the initial weights of a seed, by default the settings'; torch's generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream(settings.seed, "init"))
+        torch.manual_seed(stream(settings.seed if seed is None else seed, "init"))
         return ChronoSpike(architecture(settings, inputs, classes))
 
 
@@ -73,6 +82,7 @@ class ChronoSpikeNetwork(Network):
     ) -> None:
         s, graph, device = settings, task.graph, task.device
         self.settings, self.objective = settings, objective(settings)
+        self.root_table: RootTable | None = None
         half = takes_half(s, device)
         dtype = torch.float16 if half else torch.float32
         if table is None:
@@ -101,7 +111,11 @@ class ChronoSpikeNetwork(Network):
         if s.label_inputs:
             graph, train = task.graph, task.split.train
             labels = np.asarray(graph.labels)
-            self.labels = LabelInputs(labels, train, graph.num_classes, s.label_mask, s.seed, task.device)
+            self.labels = LabelInputs(labels, train, graph.num_classes, s.label_mask, task.seed, task.device)
+        if not any(root_widths(s, task.graph.num_classes)):
+            self.root_table = None
+        elif self.root_table is None or self.root_table.tables is not task.tables:
+            self.root_table = RootTable(task.tables, s, task.device)
         self.class_weights = balanced_class_weights(task) if s.class_weights == "balanced" else None
 
     def for_task(self, task: Task) -> Self:
@@ -110,7 +124,12 @@ class ChronoSpikeNetwork(Network):
         return other
 
     def new_module(self) -> ChronoSpike:
-        return new_model(self.settings, self.inputs.width, self.task.graph.num_classes).to(self.task.device)
+        task = self.task
+        model = new_model(self.settings, self.inputs.width, task.graph.num_classes, task.seed).to(task.device)
+        if model.standardise is not None:
+            assert self.root_table is not None
+            model.standardise.fit(self.root_table.known_numbers())
+        return model
 
     def prepare(self, nodes: Nodes, epoch: int) -> TreeFeatures:
         return self.rows(nodes, epoch, training=True)
@@ -119,13 +138,17 @@ class ChronoSpikeNetwork(Network):
         """What the network reads for `roots`: trees of the epoch, or of the sample for inference, `number`."""
         tree = self.sampler.sample(roots, number, self.steps, "sampler" if training else "inference")
         channels = self.labels.channels(tree, number if training else None) if self.labels is not None else None
-        return self._with_labels(tree, channels)
+        return self.with_roots(self._with_labels(tree, channels), torch.from_numpy(roots).to(self.task.device))
 
     def rows_from_tensors(self, roots: Tensor, tree_key: Tensor, label_key: Tensor | None) -> TreeFeatures:
         """The same from tensors on the device (see `HybridSampler.sample_tensors`): nothing waits."""
         tree = self.sampler.sample_tensors(tree_key, roots, self.steps)
         channels = self.labels.channels_for(tree, label_key) if self.labels is not None else None
-        return self._with_labels(tree, channels)
+        return self.with_roots(self._with_labels(tree, channels), roots)
+
+    def with_roots(self, rows: TreeFeatures, roots: Tensor) -> TreeFeatures:
+        """The rows with what is read of their `roots [B]` themselves, if anything is."""
+        return rows if self.root_table is None else replace(rows, roots=self.root_table.rows(roots))
 
     def _with_labels(self, tree: NeighbourTree, channels: list[Tensor] | None) -> TreeFeatures:
         rows = self.inputs.rows(tree, self.plan.fetch.implementation)
@@ -168,8 +191,7 @@ class ChronoSpikeNetwork(Network):
         return architecture(self.settings, self.inputs.width, self.task.graph.num_classes)
 
     def description(self) -> dict[str, Any]:
-        fields = asdict(self.architecture)
-        return {**fields, "hidden": list(fields["hidden"])}
+        return describe(self.architecture)
 
     def details(self) -> dict[str, Any]:
         rates = firing_rates(self, self.module, self.task.split.test)

@@ -1,0 +1,40 @@
+"""What the network reads of a root beside its trees, for all nodes: labels met, label features, activity."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from chronospike.data.activity import PROFILE_WIDTH
+from chronospike.methods.chronospike.settings import ChronoSpikeSettings
+from chronospike.nn.roots import RootInputs
+from chronospike.training.label_tables import LabelTables, features_width
+
+
+def root_widths(settings: ChronoSpikeSettings, classes: int) -> tuple[int, int]:
+    """Kinds of neighbours that are counted at each step, and numbers of a node."""
+    met = classes + 1 if settings.label_sequences else 0
+    around = features_width(classes) if settings.label_features else 0
+    return met, around + (PROFILE_WIDTH if settings.activity else 0)
+
+
+class RootTable:
+    """The parts of `tables` that the settings ask for."""
+
+    def __init__(self, tables: LabelTables, settings: ChronoSpikeSettings, device: torch.device) -> None:
+        self.tables = tables
+        self.counts = torch.from_numpy(tables.counts).to(device) if settings.label_sequences else None
+        parts = [tables.features] if settings.label_features else []
+        parts += [tables.activity] if settings.activity else []
+        self.numbers = torch.from_numpy(np.concatenate(parts, axis=1)).to(device) if parts else None
+
+    def known_numbers(self) -> Tensor:
+        """`[K, F]` of the nodes whose labels are known."""
+        assert self.numbers is not None
+        return self.numbers[torch.from_numpy(self.tables.known).to(self.numbers.device)]
+
+    def rows(self, roots: Tensor) -> RootInputs:
+        """Of `roots [B]` on the device."""
+        counts = None if self.counts is None else self.counts[roots]
+        return RootInputs(counts, None if self.numbers is None else self.numbers[roots])

@@ -1,0 +1,328 @@
+"""Several networks, each on the labelled nodes without one fold, and what is made of them: a bag.
+
+Every labelled node is left out by one network, whose probabilities of it are *out of fold*. They choose the second
+stage and the temperature, and say honestly, from all labelled nodes, what score is to be expected. Where an epoch is
+chosen, nodes beside the fold choose it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from chronospike.data.label_features import stratified_folds
+from chronospike.errors import InputError, StorageError
+from chronospike.files import atomic_file
+from chronospike.rng import stream
+from chronospike.training.calibration import with_temperature
+from chronospike.training.final_stage import FinalStage, Values, log_probabilities, softmax, stage_rows
+from chronospike.training.known_labels import hold_out
+from chronospike.training.learner import Cost, Fitted, Progress
+from chronospike.training.metrics import score_predictions
+from chronospike.training.network import Network
+from chronospike.training.run_folder import RunFolder
+from chronospike.training.second_stage import KINDS, SecondStage, choose_second_stage, fit_second_stage
+from chronospike.training.settings import TrainingSettings
+from chronospike.training.task import Nodes, Task
+from chronospike.training.weights import save_weights
+
+# The name of the part that every bag has, and of the fact in a weights file that makes it one.
+NETWORK, FOLDS = "network", "folds"
+
+
+@dataclass(frozen=True)
+class Folds:
+    """The known nodes of a task and the fold of each, `[K]` both."""
+
+    nodes: NDArray[np.int64]
+    number: NDArray[np.int64]
+
+    @property
+    def count(self) -> int:
+        return int(self.number.max()) + 1
+
+    def members(self, fold: int) -> NDArray[np.int64]:
+        """The nodes of a fold."""
+        return np.asarray(self.nodes[self.number == fold])
+
+
+def make_folds(task: Task, wanted: int) -> tuple[Folds, str]:
+    """Stratified folds of the known nodes, and a line on why there are fewer than `wanted`; empty if not."""
+    labels = task.labels(task.known)
+    if len(labels) < 4 or len(np.unique(labels)) < 2:
+        raise InputError(f"{len(labels)} labelled nodes are too few for folds. Use --set folds=0")
+    sizes = np.bincount(labels)
+    rarest = int(np.where(sizes > 0, sizes, len(labels)).argmin())
+    count = max(2, min(wanted, int(sizes[rarest])))
+    note = ""
+    if count < wanted:
+        name = task.graph.class_names[rarest]
+        note = f"{count} folds instead of {wanted}: class '{name}' has {int(sizes[rarest])} labelled node(s)"
+    return Folds(task.known, stratified_folds(labels, count, stream(task.seed, "folds"))), note
+
+
+def fold_task(task: Task, folds: Folds, fold: int, settings: TrainingSettings) -> Task:
+    """What one network learns from: all known nodes but those of its fold, some of them to choose the epoch by."""
+    rest = folds.nodes[folds.number != fold]
+    seed = stream(task.seed, "bag", fold) >> 1
+    if settings.selection == "last":
+        return task.divided(rest, rest[:0], seed)
+    share = len(task.split.validation) / max(1, len(task.known))
+    held = hold_out(task.labels(rest), share, seed)
+    return task.divided(rest[~held], rest[held], seed)
+
+
+class BagFitted(Fitted):
+    """Networks on folds, and the stage after them.
+
+    Args:
+        task: with the split as it was made.
+        networks: one for each fold, in their order.
+        out_of_fold: `[K, C]` of the nodes of the folds: what is predicted of them by what has not learned from them.
+        others: second stages that were not chosen, by the names of their parts, to be scored beside the chosen one.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        networks: list[Network],
+        folds: Folds,
+        final: FinalStage,
+        out_of_fold: Values,
+        cost: Cost,
+        others: Mapping[str, SecondStage] | None = None,
+    ) -> None:
+        self.given, self.task, self.split = task, task.with_all_labels(), task.split
+        self.networks, self.folds, self.final = networks, folds, final
+        self.out_of_fold, self.cost, self.others = out_of_fold, cost, others or {}
+        self._of_all: NDArray[np.float32] | None = None
+
+    @property
+    def calibration(self) -> FinalStage | None:
+        return self.final if self.final.chosen_nodes else None
+
+    def each(self, nodes: Nodes, on_nodes: Progress | None = None) -> NDArray[np.float32]:
+        """`[networks, K, C]` what every network says of `nodes`."""
+        if self._of_all is not None:
+            return self._of_all[:, nodes]
+        found = np.empty((len(self.networks), len(nodes), self.task.graph.num_classes), dtype=np.float32)
+        for number, network in enumerate(self.networks):
+            told = _share(on_nodes, number, len(self.networks))
+            found[number] = network.infer(network.module, nodes, told)[0].numpy()
+        if np.array_equal(nodes, np.arange(self.task.graph.num_nodes)):
+            self._of_all = found
+        return found
+
+    def bagged(self, nodes: Nodes, on_nodes: Progress | None = None) -> Values:
+        """`[K, C]` mean log-probabilities of the networks."""
+        return np.asarray(log_probabilities(self.each(nodes, on_nodes)).mean(axis=0))
+
+    def probabilities(self, nodes: Nodes, on_nodes: Progress | None = None) -> Values:
+        return self.final.probabilities(self.bagged(nodes, on_nodes), self.task.tables, nodes)
+
+    def embeddings(self, nodes: Nodes, on_nodes: Progress | None = None) -> NDArray[np.float32]:
+        """`[K, networks · d]`: the embeddings of all networks side by side."""
+        parts = [
+            network.infer(network.module, nodes, _share(on_nodes, number, len(self.networks)))[1].numpy()
+            for number, network in enumerate(self.networks)
+        ]
+        return np.concatenate(parts, axis=1)
+
+    def until(self, last_step: int) -> BagFitted:
+        task = self.given.until(last_step)
+        networks = [network.for_task(task.with_all_labels()) for network in self.networks]
+        return BagFitted(task, networks, self.folds, self.final, self.out_of_fold, self.cost)
+
+    def held_out(self) -> Fitted:
+        return OutOfFold(self)
+
+    def save(self, run: RunFolder) -> None:
+        modules = nn.ModuleList(network.module for network in self.networks)
+        description = {**self.networks[0].description(), FOLDS: len(self.networks)}
+        save_weights(modules, run.weights, description, self.task.graph.class_names)
+        self.final.save(run.final_stage)
+        with atomic_file(run.out_of_fold) as partial:
+            pq.write_table(out_of_fold_table(self), partial)
+
+    def details(self) -> dict[str, Any]:
+        return {**self.networks[0].details(), "parts": self._parts(), "estimate": self._estimate()}
+
+    def _parts(self) -> list[dict[str, Any]]:
+        """What it is made of, with scores on nodes that the part has not learned from and on the test nodes."""
+        test, known = self.split.test, self.final.held_out
+        labels, count = self.task.labels(test), len(self.networks)
+        alone = [f1(found, labels) for found in self.each(test)]
+        mean = {name: float(np.mean([scores[name] for scores in alone])) for name in alone[0]}
+        logs = self.bagged(test)
+        chosen = "bag" if self.final.stage is None else f"stack: {self.final.stage.kind}"
+        stages = {**self.others, **({} if self.final.stage is None else {chosen: self.final.stage})}
+        rows = stage_rows(logs, self.task.tables, test) if stages else None
+        parts: list[dict[str, Any]] = [
+            {"name": NETWORK, "title": f"one network, mean of {count}", "held_out": known.get(NETWORK), "test": mean},
+            {"name": "bag", "title": f"bag of {count} networks", "held_out": None, "test": f1(softmax(logs), labels)},
+        ]
+        for name in known:
+            if name != NETWORK:
+                found = f1(stages[name].probabilities(rows), labels) if name in stages and rows is not None else None
+                parts.append({"name": name, "title": name, "held_out": known[name], "test": found})
+        return [{**part, "chosen": part["name"] == chosen, "on": "out-of-fold"} for part in parts]
+
+    def _estimate(self) -> dict[str, Any]:
+        """What the folds say of the score to be expected, and how much they differ."""
+        labels, folds = self.task.labels(self.folds.nodes), self.folds.number
+        each = [f1(self.out_of_fold[folds == fold], labels[folds == fold]) for fold in np.unique(folds)]
+        spread = {
+            f"{name}_std": float(np.std([scores[name] for scores in each], ddof=1)) if len(each) > 1 else 0.0
+            for name in each[0]
+        }
+        facts = {"on": "out-of-fold", "nodes": len(labels), "folds": len(each)}
+        return {**facts, **f1(self.out_of_fold, labels), **spread}
+
+
+class OutOfFold(Fitted):
+    """Of the known nodes what a bag says of them out of fold; of all others what it predicts."""
+
+    def __init__(self, bag: BagFitted) -> None:
+        self._bag, self.task, self.split, self.cost = bag, bag.given, bag.split, bag.cost
+
+    def probabilities(self, nodes: Nodes, on_nodes: Progress | None = None) -> Values:
+        place = np.full(self.task.graph.num_nodes, -1)
+        place[self._bag.folds.nodes] = np.arange(len(self._bag.folds.nodes))
+        known = place[nodes] >= 0
+        result = np.empty((len(nodes), self.task.graph.num_classes))
+        result[known] = self._bag.out_of_fold[place[nodes[known]]]
+        if not known.all():
+            result[~known] = self._bag.probabilities(nodes[~known], on_nodes)
+        return result
+
+    def embeddings(self, nodes: Nodes, on_nodes: Progress | None = None) -> NDArray[np.float32]:
+        return self._bag.embeddings(nodes, on_nodes)
+
+    def until(self, last_step: int) -> Fitted:
+        return self._bag.until(last_step).held_out()
+
+
+def finish(
+    task: Task,
+    networks: list[Network],
+    folds: Folds,
+    settings: TrainingSettings,
+    cost: Cost,
+    is_late: Callable[[], bool] | None = None,
+    watch: Progress | None = None,
+) -> BagFitted:
+    """What follows the training of the networks: out-of-fold probabilities, the second stage, the temperature.
+
+    There may be fewer networks than folds, if time ran out: the nodes of the other folds are then out of none.
+    """
+    done = folds.number < len(networks)
+    folds = Folds(folds.nodes[done], folds.number[done])
+    labels, classes = task.labels(folds.nodes), task.graph.num_classes
+    logs = np.empty((len(labels), classes))
+    for fold, network in enumerate(networks):
+        found, _ = network.infer(network.module, folds.members(fold))
+        logs[folds.number == fold] = log_probabilities(found.numpy())
+    networks = [network.for_task(task.with_all_labels()) for network in networks]
+    stages: dict[str, SecondStage | None] = {NETWORK: None}
+    out_of_fold = {NETWORK: softmax(logs)}
+    if settings.second_stage != "none" and folds.count > 1:
+        kinds = KINDS if settings.second_stage == "auto" else (settings.second_stage,)
+        rows, seed = stage_rows(logs, task.tables, folds.nodes), stream(task.seed, "second stage")
+        chosen = choose_second_stage(rows, labels, classes, folds.number, seed, kinds, watch=watch, is_late=is_late)
+        if chosen is not None:
+            for kind, values in chosen.out_of_fold.items():
+                out_of_fold[f"stack: {kind}"] = values
+                if kind == chosen.kind:
+                    stages[f"stack: {kind}"] = chosen.stage
+                elif is_late is None or not is_late():
+                    stages[f"stack: {kind}"] = fit_second_stage(rows, labels, classes, kind, seed)
+    scores = {name: mean_f1(values, labels) for name, values in out_of_fold.items() if name in stages}
+    if settings.second_stage not in ("auto", "none") and len(scores) > 1:
+        del scores[NETWORK]
+    name = max(scores, key=lambda key: scores[key])
+    held_out = out_of_fold[name]
+    final = FinalStage(stages[name], held_out={part: f1(values, labels) for part, values in out_of_fold.items()})
+    if settings.calibrate:
+        final = final.calibrated(held_out, labels, "out-of-fold")
+        held_out = with_temperature(held_out, final.temperature)
+    others = {part: stage for part, stage in stages.items() if stage is not None and part != name}
+    return BagFitted(task, networks, folds, final, held_out, cost, others)
+
+
+def loaded_bag(
+    task: Task, network: Network, modules: Sequence[nn.Module], final: FinalStage, out_of_fold: pa.Table, path: Path
+) -> BagFitted:
+    """The same modules on the graph of the task, for which `network` was made.
+
+    Args:
+        out_of_fold, path: what `out_of_fold_table` gave, and where it was read from.
+    """
+    networks = []
+    for module in modules:
+        member = network.for_task(task.with_all_labels())
+        member.module = module
+        networks.append(member)
+    folds, values = _placed(out_of_fold, task, path)
+    if final.stage is not None and final.stage.classes != task.graph.num_classes:
+        raise StorageError(f"{path.parent} holds a second stage of {final.stage.classes} classes. Train the run again")
+    parameters = sum(value.numel() for module in modules for value in module.parameters())
+    return BagFitted(task, networks, folds, final, values, Cost(parameters))
+
+
+def out_of_fold_table(bag: BagFitted) -> pa.Table:
+    """The nodes of the folds by their ids, the fold of each, and its probabilities out of fold."""
+    graph = bag.task.graph
+    columns: dict[str, Any] = {"node": graph.ids.take(bag.folds.nodes), "fold": bag.folds.number}
+    columns |= {f"probability {name}": bag.out_of_fold[:, i] for i, name in enumerate(graph.class_names)}
+    return pa.table(columns)
+
+
+def read_out_of_fold(path: Path) -> pa.Table:
+    """What `BagFitted.save` wrote of `out_of_fold_table`."""
+    try:
+        return pq.read_table(path).combine_chunks()
+    except (pa.ArrowException, OSError) as error:
+        raise StorageError(f"{path} is damaged ({' '.join(str(error).split())[:200]}). Train the run again") from error
+
+
+def _placed(table: pa.Table, task: Task, path: Path) -> tuple[Folds, Values]:
+    """Folds and probabilities `[K, C]` of the nodes that are known in the graph of the task."""
+    try:
+        names = [f"probability {name}" for name in task.graph.class_names]
+        values = np.column_stack([table[name].to_numpy() for name in names]).astype(np.float64)
+        number = table["fold"].to_numpy().astype(np.int64)
+        places = task.graph.ids.lookup(pa.concat_arrays(table["node"].chunks))
+        if len(number) == 0 or number.min() < 0 or not np.isfinite(values).all():
+            raise ValueError("folds or probabilities are out of range")
+    except (pa.ArrowException, KeyError, ValueError, TypeError) as error:
+        raise StorageError(f"{path} is damaged ({' '.join(str(error).split())[:200]}). Train the run again") from error
+    here = np.isin(places, task.known)
+    return Folds(places[here], number[here]), values[here]
+
+
+def f1(probabilities: Values, labels: NDArray[np.int64]) -> dict[str, float]:
+    """Macro- and Micro-F1 of the likeliest classes, ready for JSON."""
+    predicted = torch.from_numpy(probabilities.argmax(axis=1))
+    found = score_predictions(torch.from_numpy(labels), predicted, probabilities.shape[1])
+    return {"macro_f1": found.macro_f1, "micro_f1": found.micro_f1}
+
+
+def mean_f1(probabilities: Values, labels: NDArray[np.int64]) -> float:
+    """The mean of the two."""
+    return sum(f1(probabilities, labels).values()) / 2
+
+
+def _share(on_nodes: Progress | None, number: int, count: int) -> Progress | None:
+    """Progress over the nodes of all networks, told by one of them."""
+    if on_nodes is None:
+        return None
+    return lambda done, total: on_nodes((number * total + done) // count, total)

@@ -1,0 +1,115 @@
+"""From what networks say to what is predicted: a second stage over it, if there is one, and a temperature.
+
+Both are learned from probabilities of nodes whose labels the network in question has not learned from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from chronospike.errors import StorageError
+from chronospike.files import atomic_file
+from chronospike.training.calibration import fit_temperature, with_temperature
+from chronospike.training.label_tables import LabelTables
+from chronospike.training.second_stage import SecondStage
+from chronospike.training.task import Nodes
+
+Values = NDArray[np.float64]
+
+FORMAT = "chronospike-final-stage"
+# Below this a probability says no more than that the class is out of the question.
+_FLOOR = 1e-6
+
+
+@dataclass(frozen=True)
+class FinalStage:
+    """What follows the networks.
+
+    Attributes:
+        stage: over log-probabilities, label features and activity; None takes the networks at their word.
+        temperature: 1 leaves probabilities as they are.
+        chosen_on: what nodes the temperature was fitted to: `out-of-fold` or `validation`.
+        chosen_nodes: how many.
+        held_out: Macro- and Micro-F1 of each part on nodes that it has not learned from.
+    """
+
+    stage: SecondStage | None = None
+    temperature: float = 1.0
+    chosen_on: str = "validation"
+    chosen_nodes: int = 0
+    held_out: Mapping[str, dict[str, float]] = field(default_factory=dict)
+
+    def probabilities(self, logs: Values, tables: LabelTables, nodes: Nodes) -> Values:
+        """`[K, C]` of `nodes`, from the mean log-probabilities `[K, C]` of the networks."""
+        return with_temperature(self.uncalibrated(logs, tables, nodes), self.temperature)
+
+    def uncalibrated(self, logs: Values, tables: LabelTables, nodes: Nodes) -> Values:
+        """The same before the temperature."""
+        return softmax(logs) if self.stage is None else self.stage.probabilities(stage_rows(logs, tables, nodes))
+
+    def calibrated(self, probabilities: Values, labels: NDArray[np.int64], chosen_on: str) -> FinalStage:
+        """The same with the temperature that suits `probabilities [K, C]` of held-out nodes best."""
+        found = fit_temperature(probabilities, labels)
+        return replace(self, temperature=found, chosen_on=chosen_on, chosen_nodes=len(labels))
+
+    def save(self, path: Path) -> None:
+        """Write as safetensors, all or nothing."""
+        tensors = {} if self.stage is None else self.stage.tensors()
+        facts = {"temperature": self.temperature, "chosen_on": self.chosen_on, "chosen_nodes": self.chosen_nodes}
+        facts |= {"held_out": dict(self.held_out)}
+        content = save(
+            {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in tensors.items()},
+            {"format": FORMAT, "facts": json.dumps(facts)},
+        )
+        with atomic_file(path) as partial:
+            partial.write_bytes(content)
+
+    @classmethod
+    def load(cls, path: Path) -> FinalStage:
+        """The inverse of `save`; what comes from a file is checked."""
+        try:
+            with safe_open(path, framework="np") as file:
+                metadata = file.metadata() or {}
+                tensors: dict[str, Any] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            facts = json.loads(metadata["facts"])
+            temperature, nodes = float(facts["temperature"]), int(facts["chosen_nodes"])
+            held_out = {
+                str(part): {name: float(scores[name]) for name in ("macro_f1", "micro_f1")}
+                for part, scores in dict(facts["held_out"]).items()
+            }
+            if metadata["format"] != FORMAT or not 0 < temperature < np.inf:
+                raise ValueError("it is not what was written")
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+            why = " ".join(str(error).split())[:200]
+            raise StorageError(f"{path} is damaged ({why}). Train the run again") from error
+        try:
+            stage = SecondStage.from_tensors(tensors) if tensors else None
+        except StorageError as error:
+            raise StorageError(f"{path} is damaged: {error}") from error
+        return cls(stage, temperature, str(facts["chosen_on"]), nodes, held_out)
+
+
+def stage_rows(logs: Values, tables: LabelTables, nodes: Nodes) -> NDArray[np.float32]:
+    """`[K, d]` what a second stage reads of `nodes`: log-probabilities, label features, activity."""
+    return np.concatenate([logs.astype(np.float32), tables.features[nodes], tables.activity[nodes]], axis=1)
+
+
+def log_probabilities(probabilities: NDArray[Any]) -> Values:
+    """Of probabilities `[K, C]`, none of them below a floor."""
+    return np.log(np.maximum(np.asarray(probabilities, dtype=np.float64), _FLOOR))
+
+
+def softmax(logs: Values) -> Values:
+    """`[K, C]` probabilities in proportion to e^`logs`."""
+    powers = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
