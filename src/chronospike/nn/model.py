@@ -37,8 +37,8 @@ class Architecture:
     classes: int
     met: int = 0
     numbers: int = 0
-    sequence_channels: int = 96
-    head: int = 128
+    sequence_channels: int = 128
+    head: int = 256
     head_dropout: float = 0.5
     hidden: tuple[int, ...] = (128, 64)
     heads: int = 4

@@ -43,8 +43,8 @@ class ChronoSpikeSettings(TrainingSettings):
     label_sequences: bool = Field(False, description="known labels met at each step, read by a recurrent unit")
     label_features: bool = Field(False, description="known labels one and two hops away and diffused, in the head")
     activity: bool = Field(False, description="degrees over time, in the head")
-    sequence_channels: Width = Field(96, description="channels of the recurrent unit")
-    head: Width = Field(128, description="hidden channels of the head")
+    sequence_channels: Width = Field(128, description="channels of the recurrent unit")
+    head: Width = Field(256, description="hidden channels of the head")
     head_dropout: Dropout = Field(0.5, description="in the head")
 
     # Objective (section 4.5)
