@@ -122,6 +122,10 @@ def predict(
     as_of: AsOf = None,
     graph: Graph = None,
     smooth: Smooth = False,
+    abstain: Annotated[
+        float | None,
+        typer.Option(min=0.0, max=1.0, metavar="P", help="No class for nodes whose highest probability is below P."),
+    ] = None,
     carry: Carry = False,
     force: Force = False,
     device: Device = "auto",
@@ -147,8 +151,28 @@ def predict(
         say(f"smoothed with the training labels: {strengths}")
     else:
         probabilities = _shown(fitted.probabilities, chosen)
-    write_predictions(output, graph_, chosen, probabilities, opened.split, kind, opened.seen)
+    write_predictions(output, graph_, chosen, probabilities, opened.split, kind, opened.seen, abstain or 0.0)
     say(f"wrote {output}: {len(chosen):,} nodes{opened.unseen_note(chosen)}, seed {fitted.task.seed}")
+    if abstain is not None:
+        left_out = int((probabilities.max(axis=1) < abstain).sum())
+        say(f"{left_out:,} of {len(chosen):,} nodes have no class{_bought(fitted, abstain) if not smooth else ''}")
+
+
+def _bought(fitted: Fitted, threshold: float) -> str:
+    """What leaving out unsure nodes buys, on labelled nodes that what predicts them has not learned from."""
+    from chronospike.training.calibration import abstention
+
+    first, nodes = fitted.held_out(), fitted.split.validation
+    if first is None or not len(nodes):
+        return ""
+    found, labels = first.probabilities(nodes), fitted.task.labels(nodes)
+    all_, kept = (abstention(found, labels, (limit,))[0] for limit in (0.0, threshold))
+    if kept["micro_f1"] is None:
+        return f". Of {len(nodes):,} validation nodes none would have one"
+    return (
+        f". On {len(nodes):,} validation nodes that keeps {100 * kept['kept']:.1f} % of them and raises Micro-F1 "
+        f"from {100 * all_['micro_f1']:.1f} to {100 * kept['micro_f1']:.1f}"
+    )
 
 
 def embed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -10,7 +11,7 @@ import typer
 from chronospike.errors import InputError, nearest
 
 # The names of `config.preset_names`, written out so that help does not wait for the settings to be imported.
-PRESETS = "dblp, default, paper, patent, pubmed, tmall"
+PRESETS = "dblp, default, network, paper, patent, pubmed, tmall"
 PRESET_METAVAR = "NAME|FILE.yaml"
 
 _DEVICES = ("auto", "cpu", "cuda", "cuda:0")
@@ -34,6 +35,14 @@ Assignments = Annotated[
     typer.Option("--set", metavar="NAME=VALUE", help="Change a setting; may be repeated. See 'chronospike settings'."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+
+class Quality(StrEnum):
+    """How much work a fit is worth: see `methods.chronospike.quality`."""
+
+    FAST = "fast"
+    GOOD = "good"
+    BEST = "best"
 
 
 def seconds_of(text: str | None) -> float | None:

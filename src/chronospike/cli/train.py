@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
+import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chronospike.cli.common import print_json, print_table, progress, resumable, say, tell
-from chronospike.cli.options import PRESET_METAVAR, PRESETS, AsJson, Assignments, Device
+from chronospike.cli.clock import Clock
+from chronospike.cli.common import human_seconds, print_json, print_table, progress, resumable, say, tell
+from chronospike.cli.options import PRESET_METAVAR, PRESETS, AsJson, Assignments, Device, Quality, seconds_of
 from chronospike.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from chronospike.cli.seeds import Plan
     from chronospike.config import Settings
     from chronospike.data.graph import DynamicGraph
+    from chronospike.data.splits import Split
     from chronospike.training.learner import Learner
     from chronospike.training.loop import EpochReport, Watcher
     from chronospike.training.run_folder import RunFolder
@@ -54,6 +58,13 @@ def train(
     split: Annotated[
         Path | None, typer.Option(help="Your own split: a file with a node and train, validation or test in each row.")
     ] = None,
+    quality: Annotated[
+        Quality | None,
+        typer.Option(help="How much work it is worth: one quick network, one (default), or five and a second stage."),
+    ] = None,
+    time_limit: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Plan for at most 90s, 15m, 2h; by default from --quality best.")
+    ] = None,
     smooth: Annotated[
         bool, typer.Option("--smooth", help="Also smooth with the training labels (Correct and Smooth).")
     ] = False,
@@ -75,30 +86,38 @@ def train(
         raise InputError("--resume keeps the split of the run. Leave out --split, or start a new run")
     if resume and overwrite:
         raise InputError("--resume continues a run and --overwrite replaces it: choose one")
+    limit = seconds_of(time_limit)
+    if resume and quality is not None:
+        raise InputError("--resume keeps the settings of the run. Leave out --quality, or start a new run")
+    if dry_run and limit is not None:
+        raise InputError("--dry-run trains nothing, and --time-limit plans from timed batches: choose one")
+    began = time.monotonic()
     given = _given(assignments, epochs=epochs, features=features, ratio=ratio, seed=seed)
+    wanted = quality.value if quality is not None else "best" if limit is not None else None
     # A dry run needs no folder, and looks at none.
     target = output if output is not None else Path("run")
     if dry_run:
         from chronospike.cli.estimate import report_estimate
 
-        plan = _planned(target, graph, method, preset, given, seeds, resume)
+        plan = _planned(target, graph, method, preset, given, seeds, resume, wanted)
         report_estimate(plan.facts["graph"], root, plan.runs[0][1], device, as_json)
         if plan.is_several and not as_json:
             say(f"the same for each of {len(plan.runs)} seeds, one after another")
         return
     # What is wrong with a new run is said before a folder is there.
-    new = None if resume else _planned(target, graph, method, preset, given, seeds, resume)
+    new = None if resume else _planned(target, graph, method, preset, given, seeds, resume, wanted)
     from chronospike.locks import claim
 
     with claim(target, make=not resume, tell=tell):
-        plan = new or _planned(target, graph, method, preset, given, seeds, resume)
+        plan = new or _planned(target, graph, method, preset, given, seeds, resume, wanted)
         if not resume:
             from chronospike.cli.seeds import check_output
 
             check_output(plan, overwrite)
         advice = _advice(plan.output, given if resume else {}, device, smooth, tensorboard)
         with resumable(advice) if resume else nullcontext():
-            _carry_out(plan, advice, root, split, device, smooth, overwrite, tensorboard, as_json)
+            clock = Clock(began, limit, is_asked=limit is not None or quality is not None)
+            _carry_out(plan, advice, root, split, device, smooth, overwrite, tensorboard, as_json, clock)
 
 
 def _planned(
@@ -109,10 +128,11 @@ def _planned(
     given: dict[str, Any],
     seeds: int | None,
     resume: bool,
+    quality: str | None,
 ) -> Plan:
     if resume:
         return _resumed(output, graph, method, preset, given, seeds)
-    return _new(output, graph, method, preset, given, seeds or 1)
+    return _new(output, graph, method, preset, given, seeds or 1, quality)
 
 
 def _carry_out(
@@ -125,6 +145,7 @@ def _carry_out(
     overwrite: bool,
     tensorboard: bool,
     as_json: bool,
+    clock: Clock,
 ) -> None:
     """Make ready what the runs share, train those that are not finished, and say what came out."""
     from chronospike.cli.estimate import open_as_planned
@@ -168,6 +189,8 @@ def _carry_out(
     learner.require_memory(planned, to_make, len(train), place)
     features = prepare_features(folder, settings, str(place), as_json, parts)
     data = open_graph(folder, features=features).require(features=learner.needs_features)
+    if divided is not None and clock.limit is not None:
+        _plan_time(plan, data, divided, place, clock, as_json)
     if divided is not None:
         facts |= {"folder": str(folder.absolute()), "name": folder.name, "features": features}
         facts |= {"feature_methods": feature_methods(folder, features)}
@@ -175,12 +198,15 @@ def _carry_out(
         begin(plan, data, divided, overwrite)
     with resumable(advice):
         metrics: dict[int, dict[str, Any]] = {}
-        for one, wanted in plan.runs:
+        for number, (one, wanted) in enumerate(plan.runs):
             seed = wanted.settings.seed
             if one.path in done:
                 metrics[seed] = one.metrics()
                 continue
-            metrics[seed] = _train_one(data, one, wanted, place, features, resume, smooth, tensorboard, as_json)
+            with clock.share(len(plan.runs) - number):
+                metrics[seed] = _train_one(
+                    data, one, wanted, place, features, resume, smooth, tensorboard, as_json, clock
+                )
             if plan.is_several:
                 write_seeds(plan, metrics)
                 if not as_json:
@@ -208,6 +234,7 @@ def _train_one(
     smooth: bool,
     tensorboard: bool,
     quiet: bool,
+    clock: Clock,
 ) -> dict[str, Any]:
     """Train or resume one run, write its report and return its metrics."""
     from chronospike.analysis.report import write_report
@@ -237,9 +264,35 @@ def _train_one(
             watcher=_watcher(settings, show, board, quiet, max(0.0, best)),
             on_nodes=lambda done, total: show("scoring", done, total, "nodes"),
             on_note=None if quiet else say,
+            on_stage=lambda done, total: show("second stage", done, total, "fits"),
+            deadline=clock.deadline,
+            stop=clock.stop,
         )
+    if not metrics["complete"] and not quiet:
+        say(metrics["notes"][0])
     write_report(run.path)
     return metrics
+
+
+def _plan_time(plan: Plan, data: DynamicGraph, split: Split, place: torch.device, clock: Clock, quiet: bool) -> None:
+    """Change the settings of the runs to what fits the time that is left, and say so."""
+    from chronospike.training.gradient import GradientLearner
+    from chronospike.training.planning import plan as plan_settings
+    from chronospike.training.task import make_task
+
+    learner = plan.runs[0][1]
+    if not isinstance(learner, GradientLearner):
+        return
+    task = make_task(data, learner.settings, place, split)
+    found, seconds = plan_settings(learner, task, clock.left() / len(plan.runs))
+    changes = {name: getattr(found, name) for name in ("epochs", "folds", "second_stage", "refit")}
+    plan.runs[:] = [(run, type(one)(one.settings.change(**changes))) for run, one in plan.runs]
+    if quiet:
+        return
+    networks = f"{found.folds} networks" if found.folds else "one network"
+    again = ", fitted again on the validation nodes" if found.refit and not found.folds else ""
+    stage = f", second stage {found.second_stage}" if found.second_stage != "none" else ""
+    say(f"plan: {networks} of {found.epochs} epochs{again}{stage}, about {human_seconds(seconds)} of {clock.text()}")
 
 
 def _bring_report_up_to_date(path: Path) -> None:
@@ -297,9 +350,15 @@ def _given(assignments: list[str] | None, **options: Any) -> dict[str, Any]:
 
 
 def _new(
-    output: Path, graph: str | None, method: str | None, preset: str | None, given: dict[str, Any], seeds: int
+    output: Path,
+    graph: str | None,
+    method: str | None,
+    preset: str | None,
+    given: dict[str, Any],
+    seeds: int,
+    quality: str | None,
 ) -> Plan:
-    """New runs, with the settings of the preset and those given."""
+    """New runs, with the settings of the preset, of the quality and those given."""
     from chronospike.cli.seeds import new_plan
     from chronospike.config import preset_names, read_preset
     from chronospike.methods.registry import DEFAULT, learner_type, settings_for
@@ -309,6 +368,12 @@ def _new(
     name = preset or (graph if graph in preset_names() else "default")
     values = read_preset(name)
     method = method or str(values.pop("method", DEFAULT))
+    if quality is not None:
+        from chronospike.methods.chronospike.quality import QUALITIES
+
+        if method != DEFAULT:
+            raise InputError(f"--quality and --time-limit are for {DEFAULT}; {method} has no parts to leave out")
+        values |= QUALITIES[quality]
     settings = settings_for(method, values, given)
     facts = {"graph": graph, "preset": name, "command": shlex.join(["chronospike", *sys.argv[1:]])}
     return new_plan(output, learner_type(method)(settings), seeds, facts)
@@ -361,23 +426,22 @@ def _watcher(settings: Any, show: Any, board: TensorBoard | None, quiet: bool, b
     from chronospike.training.loop import Watcher
 
     best = [best_score]
+    measure = "micro_f1" if getattr(settings, "selection", "") == "micro_f1" else "macro_f1"
 
     def on_batch(epoch: int, batch: int, batches: int, loss: float) -> None:
-        done, total = epoch * batches + batch, settings.epochs * batches
-        measure = "Macro-F1" if settings.selection == "macro_f1" else "Micro-F1"
-        found = f"best validation {measure} {100 * best[0]:.1f}"
-        show(f"epoch {epoch + 1}/{settings.epochs}  loss {loss:.3f}  {found}", done, total)
+        epochs = settings.epochs * max(1, settings.folds)
+        name = "Macro-F1" if measure == "macro_f1" else "Micro-F1"
+        found = f"  best validation {name} {100 * best[0]:.1f}" if best[0] else ""
+        show(f"epoch {epoch + 1}/{epochs}  loss {loss:.3f}{found}", epoch * batches + batch, epochs * batches)
 
     def on_epoch(report: EpochReport) -> None:
-        best[0] = max(best[0], getattr(report, f"validation_{settings.selection}"))
+        best[0] = max(best[0], getattr(report, f"validation_{measure}"))
         if board is not None:
             board.on_epoch(report)
         if not quiet and not sys.stderr.isatty() and (report.best or report.epoch % 10 == 0):
-            say(
-                f"epoch {report.epoch:3d}  loss {report.loss:.4f}  validation Macro-F1 "
-                f"{100 * report.validation_macro_f1:.2f}  Micro-F1 {100 * report.validation_micro_f1:.2f}  "
-                f"{report.seconds:.1f} s"
-            )
+            scores = f"{100 * report.validation_macro_f1:.2f}  Micro-F1 {100 * report.validation_micro_f1:.2f}  "
+            found = "" if math.isnan(report.validation_macro_f1) else f"validation Macro-F1 {scores}"
+            say(f"epoch {report.epoch:3d}  loss {report.loss:.4f}  {found}{report.seconds:.1f} s")
 
     return Watcher(on_batch, on_epoch)
 
@@ -389,8 +453,13 @@ def print_scores(metrics: dict[str, Any], title: str) -> None:
     rows.append((title, _scores(metrics["test"])))
     if metrics.get("smoothed"):
         rows.append(("with --smooth", _scores(metrics["smoothed"]) + "  (training labels used at test time)"))
-    note = "  (before training again on these nodes too)" if metrics.get("refit") else ""
-    rows.append(("validation", _scores(metrics["validation"]) + note))
+    if metrics.get("estimate"):
+        found = metrics["estimate"]
+        spread = f"  (± {100 * found['micro_f1_std']:.2f} Micro-F1 over {found['folds']} folds)"
+        rows.append(("out-of-fold", _scores(found) + spread))
+    else:
+        note = "  (before training again on these nodes too)" if metrics.get("refit") else ""
+        rows.append(("validation", _scores(metrics["validation"]) + note))
     print_table(rows)
 
 

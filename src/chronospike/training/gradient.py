@@ -73,8 +73,8 @@ class GradientLearner(Learner[Trained]):
                 return self._fit_folds(network, context)
             trainer = Trainer(network, self.settings, self._last_epoch)
             _train(trainer, context, None if run is None else run.checkpoint)
-            state, final = trainer.state, network
-            if self.settings.refit and len(task.split.validation):
+            state, final, second_done = trainer.state, network, True
+            if self.settings.refit and len(task.split.validation) and not context.is_late():
                 final = network.for_task(task.with_all_labels())
                 final.module = final.new_module()
                 second = Trainer(final, self.settings, stop_after=state.best_epoch + 1)
@@ -83,12 +83,16 @@ class GradientLearner(Learner[Trained]):
                     f"training again on the {nodes:,} training and validation nodes for {second.stop_after} epochs"
                 )
                 _train(second, context, None if run is None else run.refit_checkpoint, is_first=False)
+                if not second.finished:
+                    # Half a second fit is no better than a whole first one.
+                    final, second_done = network, False
             cost = Cost(
                 parameters=_parameters(final),
                 seconds_per_epoch=seconds_per_epoch(state.history),
                 epochs=state.epoch,
                 best_epoch=state.best_epoch,
                 peak_memory=peak_memory(device),
+                complete=trainer.finished and second_done,
             )
             stage = self._calibrated(network)
         return GradientFitted(final, task.split, cost, network if final is not network else None, stage)
@@ -130,6 +134,7 @@ class GradientLearner(Learner[Trained]):
             epochs=sum(state.epoch for state in states),
             best_epoch=states[0].best_epoch,
             peak_memory=peak_memory(task.device),
+            complete=len(networks) == folds.count and not context.is_late(),
         )
         if s.second_stage != "none":
             context.note(f"choosing a second stage on {len(task.known):,} labelled nodes")

@@ -10,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Event
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -43,6 +44,7 @@ class Cost:
         seconds_per_epoch: the median; None for a method without epochs.
         epochs, best_epoch: how many, and which one was kept.
         peak_memory: bytes, of the GPU if it was fitted there, else of the process.
+        complete: whether all was done that the settings ask for; not if time was up.
     """
 
     parameters: int = 0
@@ -50,6 +52,7 @@ class Cost:
     epochs: int | None = None
     best_epoch: int | None = None
     peak_memory: int | None = None
+    complete: bool = True
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class FitContext:
         on_note: is told, in a line, of what a user might not expect.
         on_stage: is told how many fits of a second stage are done, and of how many.
         deadline: on the clock of `time.monotonic`; what is not done by then is left out.
+        stop: if it is set, the same happens at once.
     """
 
     run: RunFolder | None = None
@@ -71,10 +75,12 @@ class FitContext:
     on_note: Callable[[str], None] | None = None
     on_stage: Progress | None = None
     deadline: float | None = None
+    stop: Event | None = None
 
     def is_late(self) -> bool:
         """Whether time is up."""
-        return self.deadline is not None and time.monotonic() > self.deadline
+        is_stopped = self.stop is not None and self.stop.is_set()
+        return is_stopped or (self.deadline is not None and time.monotonic() > self.deadline)
 
     def note(self, text: str) -> None:
         if self.on_note is not None:

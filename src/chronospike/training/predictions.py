@@ -22,14 +22,18 @@ def write_predictions(
     split: Split | None,
     kind: str = "csv",
     seen: NDArray[np.bool_] | None = None,
+    threshold: float = 0.0,
 ) -> None:
     """A table with the node ids, the predicted class, its probabilities and, if any are known, class and split.
 
-    `seen [N]`, if given, says which nodes had an edge by the date of the prediction.
+    Args:
+        seen: `[N]` if given, which nodes had an edge by the date of the prediction.
+        threshold: nodes whose highest probability is below it get no class.
     """
     names = np.array(graph.class_names, dtype=object)
     columns: dict[str, Any] = {"node": graph.ids.take(nodes)}
-    columns["class"] = pa.array(names[probabilities.argmax(axis=1)], type=pa.string())
+    classes = np.where(probabilities.max(axis=1) >= threshold, names[probabilities.argmax(axis=1)], None)
+    columns["class"] = pa.array(classes, type=pa.string())
     for index, name in enumerate(graph.class_names):
         columns[f"probability {name}"] = np.round(probabilities[:, index].astype(np.float64), 6)
     if graph.labels is not None and len(graph.labelled):

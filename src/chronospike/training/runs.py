@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import torch
@@ -19,7 +21,7 @@ from chronospike.training.scoring import Scored, only_scored, score
 from chronospike.training.task import Task, make_task
 
 # What is known of the training itself, which scoring a run again does not change.
-_TRAINING_FACTS = ("seconds_per_epoch", "epochs", "best_epoch", "peak_memory_bytes")
+_TRAINING_FACTS = ("seconds_per_epoch", "epochs", "best_epoch", "peak_memory_bytes", "complete")
 
 
 def execute(
@@ -34,6 +36,9 @@ def execute(
     watcher: Watcher | None = None,
     on_nodes: Progress | None = None,
     on_note: Callable[[str], None] | None = None,
+    on_stage: Progress | None = None,
+    deadline: float | None = None,
+    stop: Event | None = None,
 ) -> dict[str, Any]:
     """Train the run that `run.begin` started (or resume it) and return what `metrics.json` says.
 
@@ -42,11 +47,12 @@ def execute(
             it had stay until there are new ones.
         references: simple methods to be scored beside it.
         on_note: told, in a line, of what a user might not expect.
+        on_stage, deadline, stop: see `FitContext`.
     """
     task = task_of(learner, graph, run, device)
     if task.features is not None:
         run.save_encoder(task.features.encoder)
-    fitted = learner.fit(task, FitContext(run, resume, watcher, on_note))
+    fitted = learner.fit(task, FitContext(run, resume, watcher, on_note, on_stage, deadline, stop))
     fitted.save(run)
     name = run.facts().get("name")
     return evaluate(
@@ -81,7 +87,10 @@ def load_run(learner: Learner[Any], graph: DynamicGraph, run: RunFolder, device:
 
 def is_finished(run: RunFolder, learner: Learner[Any], smooth: bool = False) -> bool:
     """Whether a run trained with these settings, perhaps for longer than before, would do nothing that is not done."""
-    if not (run.path / METRICS).is_file() or (smooth and not run.metrics().get("smoothed")):
+    if not (run.path / METRICS).is_file():
+        return False
+    metrics = run.metrics()
+    if metrics.get("complete") is False or (smooth and not metrics.get("smoothed")):
         return False
     return learner.is_finished(run)
 
@@ -106,22 +115,27 @@ def evaluate(
     """
     earlier = run.metrics() if (run.path / METRICS).is_file() else {}
     scored = score(fitted, references, smooth, on_nodes, earlier.get("validation"))
-    metrics, of = scored.metrics, fitted.task.graph.num_nodes
+    metrics, of, cost = scored.metrics, fitted.task.graph.num_nodes, fitted.cost
+    if not cost.complete:
+        metrics["notes"].append(f"time was up before all was done. To do the rest: {_resume(run)}")
     if len(scored.nodes) < of:
         metrics["notes"].append(only_scored(len(scored.nodes), of, str(run.path)))
         if on_note is not None:
             on_note(metrics["notes"][-1])
     metrics |= {"method": learner.name, "title": learner.title, "command": run.facts().get("command")}
     metrics["graph"]["name"] = name
-    cost = fitted.cost
     if cost.epochs is not None or not earlier:
-        facts = (cost.seconds_per_epoch, cost.epochs, cost.best_epoch, cost.peak_memory)
+        facts = (cost.seconds_per_epoch, cost.epochs, cost.best_epoch, cost.peak_memory, cost.complete)
         metrics |= dict(zip(_TRAINING_FACTS, facts, strict=True))
     else:
         metrics |= {fact: earlier.get(fact) for fact in _TRAINING_FACTS}
     if output is not None:
         write_results(scored, fitted, output)
     return metrics
+
+
+def _resume(run: RunFolder) -> str:
+    return shlex.join(["chronospike", "train", "--resume", "-o", str(run.path)])
 
 
 def write_results(scored: Scored, fitted: Fitted, output: Path) -> None:
