@@ -55,6 +55,7 @@ class Labels(SimpleLearner[LabelsSettings]):
     summary = "logistic regression, extra trees and gradient boosting on the labels around a node and its degrees"
     settings_type = LabelsSettings
     needs_features = False
+    is_quick = False
 
     def answer(self, task: Task, known: Nodes) -> Answer:
         rows = self._inputs(task, known)

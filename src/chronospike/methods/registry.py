@@ -61,8 +61,12 @@ def learner_of(run: RunFolder, **changes: Any) -> Learner[Any]:
 
 
 def references(learner: Learner[Any]) -> list[Learner[Any]]:
-    """The simple methods that stand beside every run of another, with its seed."""
-    return [make_learner(name, {"seed": learner.settings.seed}) for name in REFERENCES if name != learner.name]
+    """The simple methods that stand beside every run of another, with its seed.
+
+    Beside one with a second stage also the strongest, which takes as long as that stage does.
+    """
+    names = REFERENCES if getattr(learner.settings, "second_stage", "none") == "none" else (*REFERENCES, "labels")
+    return [make_learner(name, {"seed": learner.settings.seed}) for name in names if name != learner.name]
 
 
 def make_learner(name: str, values: Mapping[str, Any]) -> Learner[Any]:

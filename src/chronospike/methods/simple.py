@@ -41,6 +41,8 @@ class Answer:
 class SimpleLearner(Learner[Kind]):
     """A method that needs nothing but `answer`."""
 
+    is_quick = True
+
     @abstractmethod
     def answer(self, task: Task, known: Nodes) -> Answer:
         """Of all nodes, from the labels of the `known` ones; the validation nodes of the task may choose.

@@ -46,10 +46,16 @@ def kernel_bytes(
     return max(peaks) + 4 * sum(sizes) * (1 + (a.inputs if dense else 0))
 
 
+def _known_bytes(a: Architecture, steps: int, roots: int) -> int:
+    """What is read of the roots themselves: sequences, two layers on them, gates and states of the recurrent unit."""
+    sequence = 2 * (a.met + 1) + 2 * a.hidden[-1] + 5 * a.sequence_channels if a.met else 0
+    return 4 * roots * (steps * sequence + 2 * a.numbers + (a.head if a.met or a.numbers else 0))
+
+
 def _readout_bytes(a: Architecture, steps: int, roots: int, training: bool) -> int:
     """Queries and pooled rows `[B, H, C]`, two views of z; backward their gradients, the spikes' and the sums."""
     c = a.hidden[-1]
-    forward = 4 * roots * c * (2 * a.temporal_heads + 2)
+    forward = 4 * roots * c * (2 * a.temporal_heads + 2) + _known_bytes(a, steps, roots)
     programs = min(_READOUT_PROGRAMS, -(-roots // _READOUT_NODES))
     sums = 4 * programs * c * (6 * c + 2 * a.feedforward + a.classes)
     return 2 * forward + 4 * steps * roots * c + sums if training else forward

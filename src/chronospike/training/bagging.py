@@ -127,7 +127,7 @@ class BagFitted(Fitted):
         return np.asarray(log_probabilities(self.each(nodes, on_nodes)).mean(axis=0))
 
     def probabilities(self, nodes: Nodes, on_nodes: Progress | None = None) -> Values:
-        return self.final.probabilities(self.bagged(nodes, on_nodes), self.task.tables, nodes)
+        return self.final.probabilities(self.bagged(nodes, on_nodes), self.task, nodes)
 
     def embeddings(self, nodes: Nodes, on_nodes: Progress | None = None) -> NDArray[np.float32]:
         """`[K, networks · d]`: the embeddings of all networks side by side."""
@@ -165,7 +165,7 @@ class BagFitted(Fitted):
         logs = self.bagged(test)
         chosen = "bag" if self.final.stage is None else f"stack: {self.final.stage.kind}"
         stages = {**self.others, **({} if self.final.stage is None else {chosen: self.final.stage})}
-        rows = stage_rows(logs, self.task.tables, test) if stages else None
+        rows = stage_rows(logs, self.task, test) if stages else None
         parts: list[dict[str, Any]] = [
             {"name": NETWORK, "title": f"one network, mean of {count}", "held_out": known.get(NETWORK), "test": mean},
             {"name": "bag", "title": f"bag of {count} networks", "held_out": None, "test": f1(softmax(logs), labels)},
@@ -236,7 +236,7 @@ def finish(
     out_of_fold = {NETWORK: softmax(logs)}
     if settings.second_stage != "none" and folds.count > 1:
         kinds = KINDS if settings.second_stage == "auto" else (settings.second_stage,)
-        rows, seed = stage_rows(logs, task.tables, folds.nodes), stream(task.seed, "second stage")
+        rows, seed = stage_rows(logs, task, folds.nodes), stream(task.seed, "second stage")
         chosen = choose_second_stage(rows, labels, classes, folds.number, seed, kinds, watch=watch, is_late=is_late)
         if chosen is not None:
             for kind, values in chosen.out_of_fold.items():

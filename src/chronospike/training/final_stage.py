@@ -20,9 +20,8 @@ from safetensors.torch import save
 from chronospike.errors import StorageError
 from chronospike.files import atomic_file
 from chronospike.training.calibration import fit_temperature, with_temperature
-from chronospike.training.label_tables import LabelTables
 from chronospike.training.second_stage import SecondStage
-from chronospike.training.task import Nodes
+from chronospike.training.task import Nodes, Task
 
 Values = NDArray[np.float64]
 
@@ -36,7 +35,7 @@ class FinalStage:
     """What follows the networks.
 
     Attributes:
-        stage: over log-probabilities, label features and activity; None takes the networks at their word.
+        stage: over log-probabilities and more, see `stage_rows`; None takes the networks at their word.
         temperature: 1 leaves probabilities as they are.
         chosen_on: what nodes the temperature was fitted to: `out-of-fold` or `validation`.
         chosen_nodes: how many.
@@ -49,13 +48,13 @@ class FinalStage:
     chosen_nodes: int = 0
     held_out: Mapping[str, dict[str, float]] = field(default_factory=dict)
 
-    def probabilities(self, logs: Values, tables: LabelTables, nodes: Nodes) -> Values:
+    def probabilities(self, logs: Values, task: Task, nodes: Nodes) -> Values:
         """`[K, C]` of `nodes`, from the mean log-probabilities `[K, C]` of the networks."""
-        return with_temperature(self.uncalibrated(logs, tables, nodes), self.temperature)
+        return with_temperature(self.uncalibrated(logs, task, nodes), self.temperature)
 
-    def uncalibrated(self, logs: Values, tables: LabelTables, nodes: Nodes) -> Values:
+    def uncalibrated(self, logs: Values, task: Task, nodes: Nodes) -> Values:
         """The same before the temperature."""
-        return softmax(logs) if self.stage is None else self.stage.probabilities(stage_rows(logs, tables, nodes))
+        return softmax(logs) if self.stage is None else self.stage.probabilities(stage_rows(logs, task, nodes))
 
     def calibrated(self, probabilities: Values, labels: NDArray[np.int64], chosen_on: str) -> FinalStage:
         """The same with the temperature that suits `probabilities [K, C]` of held-out nodes best."""
@@ -99,9 +98,11 @@ class FinalStage:
         return cls(stage, temperature, str(facts["chosen_on"]), nodes, held_out)
 
 
-def stage_rows(logs: Values, tables: LabelTables, nodes: Nodes) -> NDArray[np.float32]:
-    """`[K, d]` what a second stage reads of `nodes`: log-probabilities, label features, activity."""
-    return np.concatenate([logs.astype(np.float32), tables.features[nodes], tables.activity[nodes]], axis=1)
+def stage_rows(logs: Values, task: Task, nodes: Nodes) -> NDArray[np.float32]:
+    """`[K, d]` what a second stage reads of `nodes`: log-probabilities, label features, activity, own attributes."""
+    parts = [logs.astype(np.float32), task.tables.features[nodes], task.tables.activity[nodes]]
+    own = None if task.features is None else task.features.own(task.last_step, nodes)
+    return np.concatenate(parts if own is None else [*parts, own], axis=1)
 
 
 def log_probabilities(probabilities: NDArray[Any]) -> Values:

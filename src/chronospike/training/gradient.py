@@ -209,7 +209,7 @@ class GradientFitted(Fitted):
         found: NDArray[np.float32] = self.network.infer(self.network.module, nodes, on_nodes)[0].numpy()
         if self.calibration is None:
             return found
-        return self.final.probabilities(log_probabilities(found), self.task.tables, nodes)
+        return self.final.probabilities(log_probabilities(found), self.task, nodes)
 
     def embeddings(self, nodes: Nodes, on_nodes: Progress | None = None) -> NDArray[np.float32]:
         found: NDArray[np.float32] = self.network.infer(self.network.module, nodes, on_nodes)[1].numpy()

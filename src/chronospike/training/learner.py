@@ -155,6 +155,7 @@ class Learner(ABC, Generic[Kind]):
         summary: a line on what it does.
         settings_type: the settings it has.
         needs_features: whether it reads features of nodes.
+        is_quick: whether a fit takes so little that one for each fold does not matter.
     """
 
     name: ClassVar[str]
@@ -162,6 +163,7 @@ class Learner(ABC, Generic[Kind]):
     summary: ClassVar[str]
     settings_type: ClassVar[type[Settings]] = Settings
     needs_features: ClassVar[bool] = True
+    is_quick: ClassVar[bool] = False
 
     def __init__(self, settings: Kind) -> None:
         self.settings = settings

@@ -57,12 +57,16 @@ class NodeFeatures:
         """How many steps differ: 1 where all are the same."""
         return 1 if self.static else self.num_steps
 
+    def own(self, step: int, nodes: NDArray[Any] | slice = slice(None)) -> NDArray[np.float32] | None:
+        """`[K, d]` the attributes of `nodes` at `step`, encoded; None if there are none."""
+        if self._own is None or self._binding is None:
+            return None
+        return self._binding.encode((self._own if self._own.ndim == 2 else self._own[step])[nodes])
+
     def at(self, step: int, nodes: NDArray[Any] | slice = slice(None)) -> NDArray[np.float32]:
         """`[K, D]` of `nodes`, by default all, at `step`."""
-        parts = []
-        if self._own is not None and self._binding is not None:
-            own = self._own if self._own.ndim == 2 else self._own[step]
-            parts.append(self._binding.encode(own[nodes]))
+        own = self.own(step, nodes)
+        parts = [] if own is None else [own]
         for made, (mean, std) in zip(self._made, self._statistics, strict=True):
             parts.append(apply(made[step][nodes], float(mean[step]), float(std[step])))
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError
+from chronospike.training.bagging import BagFitted, Folds, f1
 from chronospike.training.calibration import calibration_facts, with_temperature
 from chronospike.training.hardware import device_name, versions
 from chronospike.training.learner import Fitted, Learner, Progress
 from chronospike.training.metrics import Scores, score_predictions
-from chronospike.training.task import Nodes
+from chronospike.training.task import Nodes, Task
 
 # All nodes are predicted up to so many, which takes minutes on a CPU and seconds on a GPU, or up to so many times the
 # training nodes, which takes as long as about four epochs; beyond both, only the nodes that are scored.
@@ -147,8 +148,21 @@ def reference_scores(fitted: Fitted, references: Sequence[Learner[Any]]) -> dict
             continue
         reference = learner.fit(task)
         found = score_nodes(reference, nodes)
-        result[learner.title] = {"macro_f1": found.macro_f1, "micro_f1": found.micro_f1, **reference.details()}
+        scores = {"macro_f1": found.macro_f1, "micro_f1": found.micro_f1, **reference.details()}
+        if isinstance(fitted, BagFitted) and learner.is_quick:
+            scores["held_out"] = _out_of_fold_scores(learner, task, fitted.folds)
+        result[learner.title] = scores
     return result
+
+
+def _out_of_fold_scores(learner: Learner[Any], task: Task, folds: Folds) -> dict[str, float]:
+    """Scores of a method on each fold, fitted without it."""
+    found = np.empty((len(folds.nodes), task.graph.num_classes))
+    for fold in np.unique(folds.number):
+        held = folds.number == fold
+        rest = np.setdiff1d(task.known, folds.nodes[held])
+        found[held] = learner.fit(task.divided(rest, rest[:0])).probabilities(folds.nodes[held])
+    return f1(found, task.labels(folds.nodes))
 
 
 def confidently_wrong(

@@ -26,13 +26,14 @@ from chronospike.data.graph import DynamicGraph
 from chronospike.data.splits import make_split
 from chronospike.memory import machine_bytes
 from chronospike.methods.chronospike.inference import GPU_LANE, LANE
-from chronospike.methods.chronospike.memory import COPIES_OF_WEIGHTS
+from chronospike.methods.chronospike.memory import COPIES_OF_WEIGHTS, known_bytes
 from chronospike.methods.chronospike.network import new_model, objective
 from chronospike.methods.chronospike.settings import ChronoSpikeSettings
 from chronospike.methods.chronospike.tree_inputs import RESIDENT_BYTES
 from chronospike.nn.dispatch import PLAIN, KernelPlan, plan_kernels
 from chronospike.nn.memory_model import kernel_bytes
 from chronospike.nn.model import ChronoSpike, Record
+from chronospike.nn.roots import RootInputs
 from chronospike.nn.tree_features import TreeFeatures
 from chronospike.sampling.batches import num_batches
 from chronospike.sampling.tree import widths
@@ -71,7 +72,8 @@ def estimate(graph: DynamicGraph, settings: ChronoSpikeSettings, features: int) 
     size = s.batch_nodes(len(split.train))
     batch = min(size, len(split.train))
     model = new_model(s, features, graph.num_classes)
-    parameters = model.parameter_count()
+    parameters = model.parameter_count() * max(1, s.folds)
+    known = known_bytes(graph, s)
     # Gradients are counted with the activations.
     weights = COPIES_OF_WEIGHTS * sum(4 * parameter.numel() for parameter in model.parameters())
 
@@ -87,7 +89,7 @@ def estimate(graph: DynamicGraph, settings: ChronoSpikeSettings, features: int) 
     # These follow one another in the same memory: standardising, training, evaluating.
     heap = max(4 * block, int(_FRAGMENTATION * (single + weights)), _evaluation_bytes(graph))
     base = process_bytes() + _LOADED_LATER
-    needed = base + table + heap
+    needed = base + table + known + heap
     mapped = min(_mapped_bytes(graph, 4 * values), max(0, machine_bytes() - needed))
     graph_bytes = graph.history.nbytes + graph.snapshot.nbytes
     return {
@@ -99,7 +101,7 @@ def estimate(graph: DynamicGraph, settings: ChronoSpikeSettings, features: int) 
         "steps": steps,
         "tree_nodes": batch * sum(widths(s.fanouts)),
         "peak_cpu_bytes": needed + mapped,
-        "peak_gpu_bytes": _GPU_BASE + values * itemsize + graph_bytes + weights + on_gpu,
+        "peak_gpu_bytes": _GPU_BASE + values * itemsize + graph_bytes + known + weights + on_gpu,
         "base_bytes": base,
         "features_bytes": table,
         "activation_bytes": single,
@@ -212,7 +214,10 @@ def _infer(model: ChronoSpike, s: ChronoSpikeSettings, plan: KernelPlan, steps: 
 
 def _rows(model: ChronoSpike, s: ChronoSpikeSettings, steps: int, roots: int) -> TreeFeatures:
     sizes = tuple(roots * width for width in widths(s.fanouts))
-    return TreeFeatures(torch.zeros(steps, sum(sizes), model.architecture.inputs), sizes)
+    a = model.architecture
+    counts = torch.zeros(roots, steps, a.met, dtype=torch.int16) if a.met else None
+    known = RootInputs(counts, torch.zeros(roots, a.numbers) if a.numbers else None)
+    return TreeFeatures(torch.zeros(steps, sum(sizes), a.inputs), sizes, roots=known)
 
 
 def _evaluation_bytes(graph: DynamicGraph) -> int:

@@ -9,6 +9,7 @@ from chronospike.errors import InputError
 from chronospike.memory import require_bytes, shortage
 from chronospike.methods.chronospike.inference import GPU_LANE, LANE
 from chronospike.methods.chronospike.network import architecture
+from chronospike.methods.chronospike.root_table import root_widths
 from chronospike.methods.chronospike.settings import ChronoSpikeSettings
 from chronospike.methods.chronospike.tree_inputs import RESIDENT_BYTES
 from chronospike.nn.meta_device import meta_device
@@ -30,7 +31,7 @@ def require_memory(
     """
     on_gpu = device.type == "cuda"
     width = input_width(graph) + to_make * settings.feature_dimension
-    needed = least_bytes(graph, settings, width, train, GPU_LANE if on_gpu else LANE)
+    needed = least_bytes(graph, settings, width, train, GPU_LANE if on_gpu else LANE) + known_bytes(graph, settings)
     if on_gpu:
         there = torch.cuda.get_device_properties(device).total_memory
         if needed > there:
@@ -53,6 +54,12 @@ def least_bytes(graph: DynamicGraph, settings: ChronoSpikeSettings, features: in
     positions, targets = roots * sum(widths(s.fanouts)), roots * sum(widths(s.fanouts)[:-1])
     weights = COPIES_OF_WEIGHTS * sum(parameter.numel() for parameter in model.parameters())
     return 4 * (weights + steps * (positions + 2 * targets * s.hidden[0]))
+
+
+def known_bytes(graph: DynamicGraph, settings: ChronoSpikeSettings) -> int:
+    """What is kept of all nodes beside their features: labels met at each step, label features, activity."""
+    met, numbers = root_widths(settings, graph.num_classes)
+    return graph.num_nodes * (2 * graph.num_steps * met + 4 * numbers)
 
 
 def lower_what(settings: ChronoSpikeSettings) -> str:
