@@ -66,13 +66,18 @@ class BuiltPart(_Lenient):
 
 
 class Estimate(MethodScores):
-    """The scores that cross-validation over the labelled nodes expects; deviations are over the folds."""
+    """The scores that cross-validation over the labelled nodes expects; deviations are over the folds.
+
+    Micro-F1 of the test nodes is to lie between low and high 95 times in a hundred.
+    """
 
     on: HeldOut | None = None
     nodes: NonNegativeInt | None = None
     folds: NonNegativeInt | None = None
     macro_f1_std: Share | None = None
     micro_f1_std: Share | None = None
+    micro_f1_low: Share | None = None
+    micro_f1_high: Share | None = None
 
 
 class ReliabilityBin(_Lenient):

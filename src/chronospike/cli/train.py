@@ -455,7 +455,8 @@ def print_scores(metrics: dict[str, Any], title: str) -> None:
         rows.append(("with --smooth", _scores(metrics["smoothed"]) + "  (training labels used at test time)"))
     if metrics.get("estimate"):
         found = metrics["estimate"]
-        spread = f"  (± {100 * found['micro_f1_std']:.2f} Micro-F1 over {found['folds']} folds)"
+        low, high = 100 * found["micro_f1_low"], 100 * found["micro_f1_high"]
+        spread = f"  ({found['folds']} folds; 95 % interval of the Micro-F1 {low:.1f} to {high:.1f})"
         rows.append(("out-of-fold", _scores(found) + spread))
     else:
         note = "  (before training again on these nodes too)" if metrics.get("refit") else ""
