@@ -57,3 +57,23 @@ def test_the_two_views_drop_different_channels(monkeypatch: pytest.MonkeyPatch) 
     assert {round(value, 4) for view in seen for value in view.unique().tolist()} == {0.0, round(4 / 3, 4)}
     kept = [view > 0 for view in seen]
     assert 0.3 < (kept[0] != kept[1]).float().mean() < 0.45
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_one_hot_probabilities_mean_what_classes_mean(smoothing: float, weighted: bool, masked: bool) -> None:
+    torch.manual_seed(3)
+    logits, targets = torch.randn(7, 4, requires_grad=True), torch.tensor([0, 3, 1, 2, 0, 1, 1])
+    weights = torch.tensor([1.0, 2.0, 0.5, 3.0]) if weighted else None
+    valid = torch.arange(7) < 4 if masked else None
+    found = [classification_loss(logits, kind, weights, smoothing, valid) for kind in (targets, torch.eye(4)[targets])]
+    torch.testing.assert_close(*found)
+    torch.testing.assert_close(*(torch.autograd.grad(loss, logits)[0] for loss in found))
+
+
+def test_cross_entropy_of_probabilities_by_hand() -> None:
+    logits = torch.tensor([[0.75, 0.25], [0.5, 0.5]]).log()
+    expected = -(0.6 * math.log(0.75) + 0.4 * math.log(0.25) + math.log(0.5)) / 2
+    found = classification_loss(logits, torch.tensor([[0.6, 0.4], [0.1, 0.9]]))
+    torch.testing.assert_close(found, torch.tensor(expected))

@@ -123,6 +123,8 @@ def methods(metrics: Metrics) -> list[tuple[str, MethodScores, bool]]:
     rows: list[tuple[str, MethodScores, bool]] = [
         (name[:1].upper() + name[1:], scores, False) for name, scores in metrics.baselines.items()
     ]
+    if metrics.teacher is not None:
+        rows.append((f"Teacher: {metrics.teacher.title}", metrics.teacher.test, False))
     title = metrics.title[:1].upper() + metrics.title[1:]
     rows.append((title, metrics.test, True))
     if metrics.smoothed is not None:

@@ -54,6 +54,13 @@ class SimpleScores(MethodScores):
     held_out: HeldOutScores | None = None
 
 
+class TeacherScores(_Lenient):
+    """The run that this one was distilled from, by the title of its method, and its test scores."""
+
+    title: str
+    test: MethodScores
+
+
 class BuiltPart(_Lenient):
     """One stage of what a run is built from; predictions come from the `chosen` one."""
 
@@ -179,6 +186,7 @@ class Metrics(_Lenient):
     firing_rate: list[float] = []
     firing_rate_per_step: list[list[float]] = []
     baselines: dict[str, SimpleScores] = {}
+    teacher: TeacherScores | None = None
     parts: Annotated[list[BuiltPart], Field(max_length=MOST_PARTS)] = []
     estimate: Estimate | None = None
     calibration: Calibration | None = None

@@ -12,7 +12,19 @@ from typing import Annotated
 import typer
 
 from chronospike._version import __version__
-from chronospike.cli import bench, compare, data, demo, doctor, features, inference, leaderboard, settings, train
+from chronospike.cli import (
+    bench,
+    compare,
+    data,
+    demo,
+    distil,
+    doctor,
+    features,
+    inference,
+    leaderboard,
+    settings,
+    train,
+)
 from chronospike.cli.common import command_errors, report_error
 from chronospike.cli.options import usage_message
 from chronospike.errors import ChronoSpikeError
@@ -30,6 +42,7 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.add_typer(features.app, name="features")
 app.command("train")(train.train)
+app.command("distil")(distil.distil)
 app.command("evaluate")(inference.evaluate)
 app.command("predict")(inference.predict)
 app.command("embed")(inference.embed)

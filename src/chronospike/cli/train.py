@@ -92,7 +92,7 @@ def train(
     if dry_run and limit is not None:
         raise InputError("--dry-run trains nothing, and --time-limit plans from timed batches: choose one")
     began = time.monotonic()
-    given = _given(assignments, epochs=epochs, features=features, ratio=ratio, seed=seed)
+    given = given_settings(assignments, epochs=epochs, features=features, ratio=ratio, seed=seed)
     wanted = quality.value if quality is not None else "best" if limit is not None else None
     # A dry run needs no folder, and looks at none.
     target = output if output is not None else Path("run")
@@ -338,7 +338,7 @@ def _advice(output: Path, given: dict[str, Any], device: str, smooth: bool, tens
     return f"Resume with: {shlex.join(again)}"
 
 
-def _given(assignments: list[str] | None, **options: Any) -> dict[str, Any]:
+def given_settings(assignments: list[str] | None, **options: Any) -> dict[str, Any]:
     """Settings of the command line: `--set`, and the options that are short for it."""
     from chronospike.config import parse_assignments
 
@@ -450,6 +450,8 @@ def print_scores(metrics: dict[str, Any], title: str) -> None:
     """The method called `title` beside the simple ones."""
     rows = [("", "Macro-F1  Micro-F1")]
     rows += [(name, _scores(found)) for name, found in metrics["baselines"].items()]
+    if metrics.get("teacher"):
+        rows.append((f"teacher: {metrics['teacher']['title']}", _scores(metrics["teacher"]["test"])))
     rows.append((title, _scores(metrics["test"])))
     if metrics.get("smoothed"):
         rows.append(("with --smooth", _scores(metrics["smoothed"]) + "  (training labels used at test time)"))

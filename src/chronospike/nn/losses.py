@@ -34,7 +34,10 @@ class Objective:
         valid: Tensor | None = None,
         plan: KernelPlan = PLAIN,
     ) -> Tensor:
-        """`[3]`: total, classification and contrastive loss, means over the rows that are `valid [B]`, or all."""
+        """`[3]`: total, classification and contrastive loss, means over the rows that are `valid [B]`, or all.
+
+        `targets` are classes `[B]`, or probabilities `[B, classes]`, for which there is no kernel.
+        """
         if plan.losses.implementation == "triton":
             from chronospike.nn.kernels.losses import TritonLosses
 
@@ -80,7 +83,16 @@ def classification_loss(
     smoothing: float = 0.0,
     valid: Tensor | None = None,
 ) -> Tensor:
-    """Cross-entropy of `logits [B, classes]`, a weighted mean over the rows that are `valid [B]`, or all."""
+    """Cross-entropy of `logits [B, classes]`, a weighted mean over the rows that are `valid [B]`, or all.
+
+    `targets` are classes `[B]`, or probabilities `[B, classes]` whose one-hot rows mean the same.
+    """
+    if targets.ndim == 2:
+        rows = F.cross_entropy(logits, targets, weight=class_weights, label_smoothing=smoothing, reduction="none")
+        sizes = (targets if class_weights is None else targets * class_weights).sum(dim=1)
+        if valid is not None:
+            rows, sizes = rows.masked_fill(~valid, 0.0), sizes.masked_fill(~valid, 0.0)
+        return rows.sum() / sizes.sum()
     if valid is not None:
         targets = targets.masked_fill(~valid, _IGNORED)
     return F.cross_entropy(logits, targets, weight=class_weights, label_smoothing=smoothing)

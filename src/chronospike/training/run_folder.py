@@ -10,6 +10,7 @@ checkpoint/          what an interrupted run resumes from
 model.safetensors    the weights of the best epoch, of a method that has any; of all networks, where there are several
 final_stage.safetensors  the temperature and the second stage that follow the network, where there are any
 out_of_fold.parquet  with folds: the labelled nodes, and what is said of them by what has not learned from them
+soft_targets.parquet  of a distilled run: the probabilities that it learns
 metrics.json         scores, beside those of simple methods
 predictions.csv      node, class, probability of each class
 """
@@ -37,10 +38,11 @@ if TYPE_CHECKING:
 
 CONFIG, RUN, EPOCHS, METRICS = "config.yaml", "run.json", "metrics.jsonl", "metrics.json"
 FINAL_STAGE, OUT_OF_FOLD = "final_stage.safetensors", "out_of_fold.parquet"
+SOFT_TARGETS = "soft_targets.parquet"
 WEIGHTS, PREDICTIONS, LABELS, ATTRIBUTES = "model.safetensors", "predictions.csv", "labels.parquet", "attributes.json"
 # What may change when a run is resumed: how long it trains, and nothing that decides what is learned.
 MAY_CHANGE = ("epochs", "patience")
-_FACTS = ("graph", "folder", "name", "features", "preset", "command", "data", "edges")
+_FACTS = ("graph", "folder", "name", "features", "preset", "command", "data", "edges", "teacher")
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,17 @@ class RunFolder:
     def out_of_fold(self) -> Path:
         """Of the labelled nodes, where there are folds: what networks say of them that have not learned from them."""
         return self.path / OUT_OF_FOLD
+
+    @property
+    def soft_targets(self) -> Path:
+        """Of a distilled run: what it learns instead of labels."""
+        return self.path / SOFT_TARGETS
+
+    @property
+    def teacher(self) -> str | None:
+        """The run that this one was distilled from, if any."""
+        found: str | None = self.facts().get("teacher")
+        return found
 
     @property
     def method(self) -> str:
@@ -198,9 +211,9 @@ class RunFolder:
             partial.write_text(f"method: {method}\n{write_settings(settings)}", encoding="utf-8")
 
     def _remove_results(self) -> None:
-        results = (EPOCHS, METRICS, PREDICTIONS, WEIGHTS, FINAL_STAGE, OUT_OF_FOLD, LABELS, ATTRIBUTES, "report.html")
+        results = (EPOCHS, METRICS, PREDICTIONS, WEIGHTS, FINAL_STAGE, OUT_OF_FOLD, SOFT_TARGETS, LABELS, ATTRIBUTES)
         checkpoints = (self.checkpoint, self.refit_checkpoint, *self.checkpoint.parent.glob("fold-*.safetensors"))
-        for path in (*(self.path / name for name in results), *checkpoints):
+        for path in (*(self.path / name for name in (*results, "report.html")), *checkpoints):
             path.unlink(missing_ok=True)
 
     def write_epochs(self, reports: Iterable[EpochReport]) -> None:

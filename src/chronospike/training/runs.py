@@ -124,6 +124,9 @@ def evaluate(
             on_note(metrics["notes"][-1])
     metrics |= {"method": learner.name, "title": learner.title, "command": run.facts().get("command")}
     metrics["graph"]["name"] = name
+    if run.teacher is not None and output == run.path:
+        # On another graph its scores would be others.
+        metrics["teacher"] = run.facts().get("teacher_scores")
     if cost.epochs is not None or not earlier:
         facts = (cost.seconds_per_epoch, cost.epochs, cost.best_epoch, cost.peak_memory, cost.complete)
         metrics |= dict(zip(_TRAINING_FACTS, facts, strict=True))

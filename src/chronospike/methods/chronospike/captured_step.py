@@ -52,7 +52,7 @@ class CapturedStep:
         self._tree_key, self._label_key, self._first_bad = whole(1), whole(1), whole() + _NONE
         self._losses = torch.zeros(3, device=device)
         self._positions = torch.arange(batch_size, device=device)
-        self._labels = network.targets(np.arange(network.task.graph.num_nodes))
+        self._targets = network.targets(np.arange(network.task.graph.num_nodes))
         self._epoch = -1
         self._done = 0
         # One for all: every stream has a workspace of the matrix library.
@@ -123,7 +123,7 @@ class CapturedStep:
             else:
                 rows = network.with_roots(self._rows, self._roots)
             losses = network.objective_losses(
-                network.module, rows, self._labels[self._roots], self._positions < self._count
+                network.module, rows, self._targets[self._roots], self._positions < self._count
             )
             losses[0].backward()
             is_good = torch.isfinite(losses[0].detach() + self.context.clip())

@@ -7,10 +7,13 @@ from typing import Any
 import torch
 
 from chronospike.data.graph import DynamicGraph
+from chronospike.methods.chronospike.distil import Student, read_targets
 from chronospike.methods.chronospike.memory import lower_what, require_memory
 from chronospike.methods.chronospike.network import ChronoSpikeNetwork
 from chronospike.methods.chronospike.settings import ChronoSpikeSettings
-from chronospike.training.gradient import GradientLearner
+from chronospike.training.bagging import BagFitted
+from chronospike.training.gradient import GradientFitted, GradientLearner
+from chronospike.training.learner import FitContext
 from chronospike.training.task import Task
 
 
@@ -26,6 +29,12 @@ class ChronoSpikeLearner(GradientLearner[ChronoSpikeSettings]):
 
     def network(self, task: Task, training: bool = True) -> ChronoSpikeNetwork:
         return ChronoSpikeNetwork(task, self.settings, training=training)
+
+    def fit(self, task: Task, context: FitContext | None = None) -> GradientFitted | BagFitted:
+        run = None if context is None else context.run
+        if run is None or run.teacher is None:
+            return super().fit(task, context)
+        return Student(self.settings, read_targets(run.soft_targets, task.graph)).fit(task, context)
 
     def check(self, graph: DynamicGraph) -> None:
         graph.require(steps=1 if self.settings.static else 2, classes=2)

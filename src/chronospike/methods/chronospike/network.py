@@ -16,7 +16,7 @@ from chronospike.methods.chronospike.inference import firing_rates, infer
 from chronospike.methods.chronospike.root_table import RootTable, root_widths
 from chronospike.methods.chronospike.settings import ChronoSpikeSettings
 from chronospike.methods.chronospike.tree_inputs import LabelInputs, TreeInputs
-from chronospike.nn.dispatch import plan_kernels, product_precision
+from chronospike.nn.dispatch import Choice, plan_kernels, product_precision
 from chronospike.nn.lif import AdaptiveLIF
 from chronospike.nn.losses import Objective
 from chronospike.nn.model import Architecture, ChronoSpike
@@ -69,6 +69,7 @@ class ChronoSpikeNetwork(Network):
     Args:
         table: `[T, N, D]` to be read instead of the task's features.
         training: without, kernels are tried for inference only.
+        soft: `[N, C]` probabilities to learn instead of the labels, on the device.
 
     Attributes:
         steps: the steps that the network sees, in order; fewer for `static` and as of a step.
@@ -78,10 +79,15 @@ class ChronoSpikeNetwork(Network):
     loss_terms = ("classification_loss", "contrastive_loss")
 
     def __init__(
-        self, task: Task, settings: ChronoSpikeSettings, table: Tensor | None = None, training: bool = True
+        self,
+        task: Task,
+        settings: ChronoSpikeSettings,
+        table: Tensor | None = None,
+        training: bool = True,
+        soft: Tensor | None = None,
     ) -> None:
         s, graph, device = settings, task.graph, task.device
-        self.settings, self.objective = settings, objective(settings)
+        self.settings, self.objective, self.soft = settings, objective(settings), soft
         self.root_table: RootTable | None = None
         half = takes_half(s, device)
         dtype = torch.float16 if half else torch.float32
@@ -94,9 +100,11 @@ class ChronoSpikeNetwork(Network):
         self._set_task(task)
         self.plan = plan_kernels(
             self.architecture, device, steps=len(self.steps), fanouts=s.fanouts, half=half, wanted=s.kernels,
-            training=training, objective=self.objective, dtype=torch.float32 if s.label_inputs else dtype,
-            dense=s.label_inputs or self.inputs.host is not None,
+            training=training, objective=self.objective if soft is None else None,
+            dtype=torch.float32 if s.label_inputs else dtype, dense=s.label_inputs or self.inputs.host is not None,
         )  # fmt: skip
+        if soft is not None:
+            self.plan = replace(self.plan, losses=Choice("plain", "targets are probabilities"))
         # The last snapshot alone has no history; "split" would take a slot from it whatever p is.
         p, mix = (0.0, "bernoulli") if s.static else (s.p, s.mix)
         backend = self.plan.sampler.implementation
@@ -157,7 +165,9 @@ class ChronoSpikeNetwork(Network):
         return TreeFeatures(torch.cat([rows.dense(), torch.cat(channels, dim=1)], dim=-1), rows.sizes)
 
     def targets(self, nodes: Nodes) -> Tensor:
-        """Class indices of `nodes`, on the device."""
+        """Class indices `[K]` of `nodes [K]`, or the probabilities `[K, C]` to be learned instead, on the device."""
+        if self.soft is not None:
+            return self.soft[torch.from_numpy(nodes).to(self.task.device)]
         return torch.from_numpy(self.task.labels(nodes)).to(self.task.device)
 
     def losses(self, module: nn.Module, prepared: TreeFeatures, nodes: Nodes) -> Tensor:
