@@ -224,7 +224,7 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         classes, a = np.array(class_names(metadata)), _first_of(model).architecture
         inputs = a.inputs - (a.classes if settings.label_inputs else 0)
         fits = architecture(settings, inputs, a.classes) == a and len(classes) == a.classes
-        if not fits or isinstance(model, nn.ModuleList) != bool(settings.folds):
+        if not fits:
             raise StorageError(f"{folder}: {_SETTINGS} and {_WEIGHTS} do not belong together. Save the model again")
         described = read_json(folder / _INPUTS)
         found = cls(graph, device=device, **settings.model_dump())
@@ -238,7 +238,8 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             found.first_model_ = cast(ChronoSpike, first.to(choose_device(device)))
         # Folders of earlier versions have none.
         found.final_ = FinalStage.load(folder / _FINAL) if (folder / _FINAL).is_file() else FinalStage()
-        found.out_of_fold_ = read_out_of_fold(folder / _OUT_OF_FOLD) if settings.folds else None
+        is_several = isinstance(model, nn.ModuleList)
+        found.out_of_fold_ = read_out_of_fold(folder / _OUT_OF_FOLD) if is_several else None
         found.classes_, found.settings_ = classes, settings
         found.known_ = KnownLabels.read(folder / _LABELS, len(classes))
         found.graph_, found.history_ = graph, []

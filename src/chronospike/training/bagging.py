@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from chronospike.data.label_features import stratified_folds
-from chronospike.errors import InputError, StorageError
+from chronospike.errors import StorageError
 from chronospike.files import atomic_file
 from chronospike.rng import stream
 from chronospike.training.calibration import with_temperature
@@ -35,6 +35,8 @@ from chronospike.training.settings import TrainingSettings
 from chronospike.training.task import Nodes, Task
 from chronospike.training.weights import save_weights
 
+# Two folds of fewer nodes say nothing.
+_FEWEST = 8
 # The name of the part that every bag has, and of the fact in a weights file that makes it one.
 NETWORK, FOLDS = "network", "folds"
 
@@ -55,11 +57,14 @@ class Folds:
         return np.asarray(self.nodes[self.number == fold])
 
 
-def make_folds(task: Task, wanted: int) -> tuple[Folds, str]:
-    """Stratified folds of the known nodes, and a line on why there are fewer than `wanted`; empty if not."""
+def make_folds(task: Task, wanted: int) -> tuple[Folds | None, str]:
+    """Stratified folds of the known nodes, and a line on why there are fewer than `wanted`; empty if not.
+
+    None where there are too few nodes for any.
+    """
     labels = task.labels(task.known)
-    if len(labels) < 4 or len(np.unique(labels)) < 2:
-        raise InputError(f"{len(labels)} labelled nodes are too few for folds. Use --set folds=0")
+    if len(labels) < _FEWEST or len(np.unique(labels)) < 2:
+        return None, f"one network: {len(labels)} labelled nodes are too few for {wanted} folds"
     sizes = np.bincount(labels)
     rarest = int(np.where(sizes > 0, sizes, len(labels)).argmin())
     count = max(2, min(wanted, int(sizes[rarest])))

@@ -24,7 +24,16 @@ from torch import nn
 from chronospike.data.splits import Split
 from chronospike.device import peak_memory
 from chronospike.errors import StorageError
-from chronospike.training.bagging import FOLDS, BagFitted, finish, fold_task, loaded_bag, make_folds, read_out_of_fold
+from chronospike.training.bagging import (
+    FOLDS,
+    BagFitted,
+    Folds,
+    finish,
+    fold_task,
+    loaded_bag,
+    make_folds,
+    read_out_of_fold,
+)
 from chronospike.training.checkpoint import best_weights, load_checkpoint, read_state, save_checkpoint
 from chronospike.training.final_stage import FinalStage, log_probabilities
 from chronospike.training.learner import Cost, FitContext, Fitted, Learner, Progress
@@ -69,8 +78,11 @@ class GradientLearner(Learner[Trained]):
             network = self.network(task)
             for note in network.notes:
                 context.note(note)
-            if self.settings.folds:
-                return self._fit_folds(network, context)
+            folds, note = make_folds(task, self.settings.folds) if self.settings.folds else (None, "")
+            if note:
+                context.note(note)
+            if folds is not None:
+                return self._fit_folds(network, folds, context)
             trainer = Trainer(network, self.settings, self._last_epoch)
             _train(trainer, context, None if run is None else run.checkpoint)
             state, final, second_done = trainer.state, network, True
@@ -109,12 +121,9 @@ class GradientLearner(Learner[Trained]):
         found = network.infer(network.module, nodes)[0].numpy()
         return FinalStage().calibrated(found.astype(np.float64), network.task.labels(nodes), "validation")
 
-    def _fit_folds(self, network: Network, context: FitContext) -> BagFitted:
+    def _fit_folds(self, network: Network, folds: Folds, context: FitContext) -> BagFitted:
         """One network after the other on the same inputs, then what follows them."""
         task, s, run = network.task, self.settings, context.run
-        folds, note = make_folds(task, s.folds)
-        if note:
-            context.note(note)
         networks: list[Network] = []
         states = []
         for fold in range(folds.count):
@@ -147,7 +156,7 @@ class GradientLearner(Learner[Trained]):
         network = self.network(task, training=False)
         described = description(metadata)
         count = described.pop(FOLDS, 0)
-        if described != network.description() or bool(count) != bool(self.settings.folds):
+        if described != network.description() or count > self.settings.folds:
             raise StorageError(
                 f"{run.weights} does not match the network that the settings and the graph describe. Use the graph and "
                 "features of the training"
@@ -171,7 +180,7 @@ class GradientLearner(Learner[Trained]):
 
     def is_finished(self, run: RunFolder) -> bool:
         before = run.settings(type(self.settings))
-        checkpoint = run.fold_checkpoint(0) if self.settings.folds else run.checkpoint
+        checkpoint = run.fold_checkpoint(0) if run.fold_checkpoint(0).is_file() else run.checkpoint
         if not checkpoint.is_file():
             if self.settings == before:
                 return True
