@@ -30,7 +30,7 @@ from chronospike.training.learner import Cost, Fitted, Progress
 from chronospike.training.metrics import score_predictions
 from chronospike.training.network import Network
 from chronospike.training.run_folder import RunFolder
-from chronospike.training.second_stage import KINDS, SecondStage, choose_second_stage, fit_second_stage
+from chronospike.training.second_stage import KINDS, SecondStage, choose_second_stage, other_stages
 from chronospike.training.settings import TrainingSettings
 from chronospike.training.task import Nodes, Task
 from chronospike.training.weights import save_weights
@@ -246,12 +246,10 @@ def finish(
         rows, seed = stage_rows(logs, task, folds.nodes), stream(task.seed, "second stage")
         chosen = choose_second_stage(rows, labels, classes, folds.number, seed, kinds, watch=watch, is_late=is_late)
         if chosen is not None:
-            for kind, values in chosen.out_of_fold.items():
-                out_of_fold[f"stack: {kind}"] = values
-                if kind == chosen.kind:
-                    stages[f"stack: {kind}"] = chosen.stage
-                elif is_late is None or not is_late():
-                    stages[f"stack: {kind}"] = fit_second_stage(rows, labels, classes, kind, seed)
+            out_of_fold |= {f"stack: {kind}": values for kind, values in chosen.out_of_fold.items()}
+            late = is_late is not None and is_late()
+            every = [chosen.stage] if late else other_stages(chosen, rows, labels, seed)
+            stages |= {f"stack: {stage.kind}": stage for stage in every}
     scores = {name: mean_f1(values, labels) for name, values in out_of_fold.items() if name in stages}
     if settings.second_stage not in ("auto", "none") and len(scores) > 1:
         del scores[NETWORK]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -198,6 +198,21 @@ def fit_second_stage(
     _check(rows, labels, classes)
     with quick_fit():
         return _fit(rows, labels, np.arange(len(rows)), classes, kind, seed, settings or StageSettings())
+
+
+def other_stages(
+    chosen: Chosen, rows: Rows, labels: Codes, seed: int, settings: StageSettings | None = None
+) -> list[SecondStage]:
+    """The chosen stage and those of the other kinds that were cross-validated, fitted to the same rows."""
+    stage = chosen.stage
+    if not stage.parts:
+        return [stage]
+    parts = dict(stage.parts)
+    for base in (base for kind in chosen.out_of_fold for base in _bases(kind) if base not in parts):
+        parts[base] = fit_second_stage(rows, labels, stage.classes, base, seed, settings).parts[base]
+    return [
+        replace(stage, kind=kind, parts={base: parts[base] for base in _bases(kind)}) for kind in chosen.out_of_fold
+    ]
 
 
 def mean_f1(probabilities: Probabilities, labels: Codes) -> float:
