@@ -327,7 +327,7 @@ def prediction_interval(folds: Sequence[float], nodes: int, test: int) -> tuple[
         return 0.0, 1.0
     of_node = max(float(np.var(folds, ddof=1)) * nodes / count, mean * (1 - mean))
     half = float(stdtrit(count - 1, 0.975)) * np.sqrt(of_node * (1 / nodes + 1 / max(1, test)))
-    return max(0.0, mean - half), min(1.0, mean + half)
+    return max(0.0, float(mean - half)), min(1.0, float(mean + half))
 
 
 def f1(probabilities: Values, labels: NDArray[np.int64]) -> dict[str, float]:

@@ -21,10 +21,11 @@ _FLOOR = 1e-12
 _ROUNDS = 60
 
 
-def fit_temperature(probabilities: Probabilities, labels: Labels) -> float:
+def fit_temperature(probabilities: Probabilities, labels: Labels, doubt: float = 0.0) -> float:
     """The temperature with the least log-loss of `probabilities [K, C]` on `labels [K]`, between 1/20 and 20.
 
-    1.0 where there is nothing to learn from: fewer than two nodes, one class, or rows that tell nothing apart.
+    `doubt` is the share of each label that goes to the other classes: a few nodes that are all right do not make the
+    next one certain. 1.0 where there is nothing to learn from: fewer than two nodes, one class, or rows that tell nothing apart.
     """
     if len(labels) < 2 or len(np.unique(labels)) < 2:
         return 1.0
@@ -32,6 +33,8 @@ def fit_temperature(probabilities: Probabilities, labels: Labels) -> float:
     if not logits.any():
         return 1.0
     own = logits[np.arange(len(labels)), labels].mean()
+    others = (logits.sum(axis=1).mean() - own) / (logits.shape[1] - 1)
+    own = (1 - doubt) * own + doubt * others
     # The loss is convex in b = 1 / temperature: Newton's method on its slope, within a bracket that always shrinks.
     low, high, b = 1 / HIGHEST, 1 / LOWEST, 1.0
     for _ in range(_ROUNDS):

@@ -58,7 +58,8 @@ class FinalStage:
 
     def calibrated(self, probabilities: Values, labels: NDArray[np.int64], chosen_on: str) -> FinalStage:
         """The same with the temperature that suits `probabilities [K, C]` of held-out nodes best."""
-        found = fit_temperature(probabilities, labels)
+        # As in Platt scaling: of n nodes that are all right, n + 1 of n + 2 are taken to be.
+        found = fit_temperature(probabilities, labels, doubt=1 / (len(labels) + 2))
         return replace(self, temperature=found, chosen_on=chosen_on, chosen_nodes=len(labels))
 
     def save(self, path: Path) -> None:
