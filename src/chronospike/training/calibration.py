@@ -25,7 +25,8 @@ def fit_temperature(probabilities: Probabilities, labels: Labels, doubt: float =
     """The temperature with the least log-loss of `probabilities [K, C]` on `labels [K]`, between 1/20 and 20.
 
     `doubt` is the share of each label that goes to the other classes: a few nodes that are all right do not make the
-    next one certain. 1.0 where there is nothing to learn from: fewer than two nodes, one class, or rows that tell nothing apart.
+    next one certain. 1.0 where there is nothing to learn from: fewer than two nodes, one class, or rows that tell
+    nothing apart.
     """
     if len(labels) < 2 or len(np.unique(labels)) < 2:
         return 1.0
