@@ -35,6 +35,10 @@ SMALL: dict[str, Any] = {
     "hidden": [16, 8], "heads": 2, "temporal_heads": 2, "feedforward": 16, "fanouts": [3, 2], "dropout": 0.2,
     "epochs": 2, "batch_size": 32, "learning_rate": 0.02,
 }  # fmt: skip
+# What a network may read of a root itself, with a small reader and head.
+READS: dict[str, Any] = {
+    "label_sequences": True, "label_features": True, "activity": True, "sequence_channels": 8, "head": 16,
+}  # fmt: skip
 
 
 def small_graph(nodes: int = 120, seed: int = 0) -> DynamicGraph:

@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
-from chronospike.data.activity import activity
-from tests.six_nodes import six_nodes
+from chronospike.data.activity import PROFILE_WIDTH, activity, activity_profile
+from chronospike.data.build import build_graph
+from chronospike.data.events import Events, Steps
+from chronospike.data.graph import DynamicGraph
+from chronospike.data.ids import NodeIds
+from tests.six_nodes import EDGES, six_nodes
+from tests.small_runs import small_graph, with_other_future
 
 DEGREES = np.array([[1, 1, 2, 1], [1, 1, 1, 0], [0, 2, 0, 1], [0, 0, 1, 1], [0, 0, 0, 1], [0, 0, 0, 0]])
 
@@ -30,3 +37,85 @@ def test_as_of_a_step_there_is_nothing_later(directed: bool) -> None:
     assert np.array_equal(values[:, :2], whole[:, :2])
     assert values[:, 3].tolist() == [0, 0, 1, 2, 2, 2]
     assert values[:, 4].tolist() == [1, 1, 1, -1, -1, -1]
+
+
+# Of the profile: log(1 + degree) in all, the largest, the mean since the first edge, distinct neighbours; shares of
+# the steps since the first and since the last edge, and with an edge; burstiness; 16 degrees.
+TOTAL, MOST, MEAN, DISTINCT, SINCE_FIRST, SINCE_LAST, ACTIVE, BURSTINESS = range(8)
+
+
+def test_the_profile_of_six_nodes_by_hand() -> None:
+    values = activity_profile(six_nodes())
+    assert values.shape == (6, 24)
+    expected = {
+        TOTAL: np.log1p([5, 3, 3, 2, 1, 0]),
+        MOST: np.log1p([2, 1, 2, 1, 1, 0]),
+        # Over the 4, 4, 3, 2 and 1 steps since the first edge.
+        MEAN: np.log1p([5 / 4, 3 / 4, 1, 1, 1, 0]),
+        DISTINCT: np.log1p([4, 2, 3, 2, 1, 0]),
+        SINCE_FIRST: [1, 1, 3 / 4, 2 / 4, 1 / 4, 0],
+        SINCE_LAST: [0, 1 / 4, 0, 0, 0, 1],
+        ACTIVE: [1, 3 / 4, 2 / 4, 2 / 4, 1 / 4, 0],
+    }
+    for column, wanted in expected.items():
+        np.testing.assert_allclose(values[:, column], wanted, rtol=1e-6)
+    # Node 0 has degrees 1, 1, 2, 1: σ² = 7/4 - 25/16 = 3/16. Node 2 has 2, 0, 1: σ² = 5/3 - 1 = 2/3.
+    deviation, other = math.sqrt(3 / 16), math.sqrt(2 / 3)
+    assert values[0, BURSTINESS] == pytest.approx((deviation - 5 / 4) / (deviation + 5 / 4))
+    assert values[2, BURSTINESS] == pytest.approx((other - 1) / (other + 1))
+
+
+def test_a_graph_of_few_steps_has_zeros_before_it_begins() -> None:
+    recent = activity_profile(six_nodes())[:, 8:]
+    assert not recent[:, :12].any()
+    np.testing.assert_allclose(recent[:, 12:], np.log1p(DEGREES), rtol=1e-6)
+
+
+def test_a_constant_activity_has_a_burstiness_of_minus_one_and_none_at_all_of_zero() -> None:
+    values = activity_profile(six_nodes())[:, BURSTINESS]
+    assert values[[3, 4]].tolist() == [-1, -1]
+    assert values[5] == 0
+
+
+def test_a_node_without_an_edge_is_at_rest_all_the_time() -> None:
+    isolated = activity_profile(six_nodes())[5]
+    assert np.flatnonzero(isolated).tolist() == [SINCE_LAST]
+
+
+def _pair(steps: list[int], count: int) -> DynamicGraph:
+    """Two nodes that meet at these steps, of so many."""
+    index, times = np.array(steps, dtype=np.int32), np.arange(count)
+    ends = np.zeros(len(steps), dtype=np.int64)
+    return build_graph(Events(ends, ends + 1, times[index], NodeIds.range(2)), Steps(index, times, times))
+
+
+def test_of_many_steps_the_last_sixteen_are_told_one_by_one() -> None:
+    values = activity_profile(_pair([0, 3, 4, 19], 20))[0]
+    assert len(values) == PROFILE_WIDTH == 24
+    assert np.flatnonzero(values[8:]).tolist() == [0, 15]
+    assert values[[TOTAL, DISTINCT]].tolist() == pytest.approx(np.log1p([4, 1]).tolist())
+    assert values[[SINCE_FIRST, SINCE_LAST, ACTIVE]].tolist() == pytest.approx([1, 0, 4 / 20])
+
+
+def test_of_directed_edges_both_ends_have_neighbours() -> None:
+    """Every edge is told apart by its direction: 0 and 1 know each other twice."""
+    one, other = activity_profile(six_nodes()), activity_profile(six_nodes(directed=True))
+    np.testing.assert_allclose(np.expm1(other[:, TOTAL]), [6, 4, 3, 2, 1, 0], atol=1e-5)
+    np.testing.assert_allclose(np.expm1(other[:, DISTINCT]), [5, 3, 3, 2, 1, 0], atol=1e-5)
+    assert np.array_equal(one[2:], other[2:])
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("last", [0, 1, 2])
+def test_the_profile_as_of_a_step_is_that_of_the_graph_cut_there(last: int, directed: bool) -> None:
+    source, target, step = (np.array(column) for column in zip(*[e for e in EDGES if e[2] <= last], strict=True))
+    times = np.arange(last + 1)
+    events = Events(source, target, times[step], NodeIds.range(6))
+    cut = build_graph(events, Steps(step.astype(np.int32), times, times), directed=directed)
+    assert np.array_equal(activity_profile(six_nodes(directed), last), activity_profile(cut))
+
+
+def test_the_profile_as_of_a_step_is_blind_to_later_edges() -> None:
+    graph = small_graph()
+    one, other = (activity_profile(g, 2) for g in (graph, with_other_future(graph, 2)))
+    assert np.array_equal(one, other)

@@ -4,11 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from chronospike.data.build import build_graph
+from chronospike.data.events import Events, Steps
 from chronospike.data.graph import DynamicGraph
-from chronospike.data.label_features import label_features, stratified_folds
-from chronospike.data.label_propagation import label_propagation
+from chronospike.data.ids import NodeIds
+from chronospike.data.label_features import label_features, stratified_folds, two_hops
+from chronospike.data.label_propagation import label_propagation, recency_operator
 from chronospike.data.synthetic import synthetic_graph
 from tests.path_of_four import path_of_four
 from tests.small_runs import small_graph, with_other_future
@@ -78,14 +82,90 @@ def test_no_known_node_can_see_its_own_label(directed: bool) -> None:
         assert not np.array_equal(after, before)
 
 
-def test_a_known_node_reads_what_it_would_if_its_fold_were_unknown() -> None:
+def _columns(hops: bool) -> NDArray[np.int64]:
+    """Columns of one and two hops, or those of the diffusions."""
+    kind = np.arange(12 * CLASSES) // CLASSES % 4
+    return np.flatnonzero((kind < 2) == hops)
+
+
+def test_a_known_node_reads_the_diffusions_it_would_if_its_fold_were_unknown() -> None:
     graph, known = _mixed(), np.arange(200)
     labels, folds = _labels(graph, known), known % 10
-    values = label_features(graph, known, labels, folds)
+    values = label_features(graph, known, labels, folds)[:, _columns(hops=False)]
     rest = folds != 3
-    without = label_features(graph, known[rest], labels[rest], folds[rest])
+    without = label_features(graph, known[rest], labels[rest], folds[rest])[:, _columns(hops=False)]
     np.testing.assert_allclose(values[known[~rest]], without[known[~rest]], atol=1e-6)
     assert not np.allclose(values[200:], without[200:], atol=1e-3)
+
+
+def test_a_known_node_reads_the_hops_it_would_if_only_its_own_label_were_unknown() -> None:
+    graph, known = _mixed(), np.arange(200)
+    labels, folds = _labels(graph, known), known % 10
+    values = label_features(graph, known, labels, folds)[:, _columns(hops=True)]
+    for node in range(0, 200, 17):
+        rest = known != node
+        without = label_features(graph, known[rest], labels[rest], folds[rest])[:, _columns(hops=True)]
+        assert np.array_equal(values[node], without[node])
+        assert not np.array_equal(values, without)
+
+
+def _with_hubs(seed: int, directed: bool) -> DynamicGraph:
+    """Forty nodes, two of which know nearly everyone; edges come back within a step and in later ones."""
+    rng = np.random.default_rng(seed)
+    star = rng.integers(0, 2, 60), rng.integers(2, 40, 60)
+    source, target = (np.concatenate([ends, rng.integers(0, 40, 50)]) for ends in star)
+    source, target = np.concatenate([source, target[:30]]), np.concatenate([target, source[:30]])
+    step, times = rng.integers(0, 3, len(source)).astype(np.int32), np.arange(3)
+    events = Events(source, target, times[step], NodeIds.range(40))
+    return build_graph(events, Steps(step, times, times), directed=directed).with_labels(
+        rng.integers(0, CLASSES, 40), ("a", "b", "c")
+    )
+
+
+@pytest.mark.parametrize("recency", [0.0, 3.0, 8.0])
+@pytest.mark.parametrize("directed", [False, True])
+def test_two_hops_are_the_squared_operator_without_its_diagonal(directed: bool, recency: float) -> None:
+    graph = _with_hubs(0, directed)
+    operator, start = recency_operator(graph, recency), np.eye(CLASSES)[_labels(graph, np.arange(40))]
+    start[30:] = 0
+    squared = operator.toarray() @ operator.toarray()
+    assert squared.diagonal().max() > 0.3
+    np.fill_diagonal(squared, 0)
+    np.testing.assert_allclose(two_hops(operator, start), squared @ start, atol=1e-7)
+
+
+def test_an_operator_that_is_symmetric_but_for_a_rounding_leaves_nothing_of_a_nodes_own_label() -> None:
+    """Scaled by 2^31 the two entries are rounded to whole numbers that differ by one."""
+    operator = sp.csr_array(np.array([[0, 0.5 + 0.4 * 2**-31], [0.5 + 0.6 * 2**-31, 0]]))
+    assert two_hops(operator, np.eye(2)).tolist() == [[0, 0], [0, 0]]
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_no_digit_of_the_hops_of_a_node_tells_its_own_label(seed: int, directed: bool) -> None:
+    graph, known = _with_hubs(seed, directed), np.arange(40)
+    labels = _labels(graph, known)
+    before = label_features(graph, known, labels, known % 5, diffusions=())
+    for node in known:
+        other = labels.copy()
+        other[node] = (other[node] + 1) % CLASSES
+        after = label_features(graph, known, other, known % 5, diffusions=())
+        assert after[node].tobytes() == before[node].tobytes()
+        assert graph.isolated[node] or not np.array_equal(after, before)
+
+
+def test_sums_of_a_large_hub_do_not_overflow() -> None:
+    """A star of 50,000 leaves, all known: each reads the others' labels in equal parts, the hub none by two hops."""
+    leaves = 50_000
+    events = Events(
+        np.zeros(leaves, dtype=np.int64), np.arange(1, leaves + 1), np.zeros(leaves), NodeIds.range(leaves + 1)
+    )
+    graph = build_graph(events, Steps(np.zeros(leaves, dtype=np.int32), np.array([0]), np.array([0])))
+    graph = graph.with_labels(np.arange(leaves + 1) % 2, ("a", "b"))
+    known = np.arange(1, leaves + 1)
+    values = label_features(graph, known, known % 2, known % 2, recencies=(0.0,), diffusions=())
+    assert values[0, 2:].tolist() == [0, 0]
+    np.testing.assert_allclose(values[1:, 2:], 0.5, atol=1e-4)
 
 
 def test_labels_that_are_drawn_by_lot_cannot_be_read_off() -> None:

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from chronospike.nn import dispatch
-from chronospike.nn.dispatch import PLAIN, KernelPlan, plan_kernels, product_precision
+from chronospike.nn.dispatch import PLAIN, Choice, KernelPlan, plan_kernels, product_precision
 from chronospike.nn.losses import Objective
 from chronospike.nn.model import Architecture, ChronoSpike, Record
+from chronospike.nn.roots import RootInputs
 from chronospike.nn.tree_features import TreeFeatures
 from chronospike.sampling.tree import widths
 
@@ -140,13 +141,29 @@ def _rows(steps: int, roots: int, fanouts: tuple[int, ...], inputs: int) -> Tree
     return TreeFeatures(table.to(DEVICE), sizes, nodes.to(DEVICE), torch.arange(steps, device=DEVICE))
 
 
+# What is read of a root beside its trees: labels met at each step, and numbers.
+READS: dict[str, Any] = {"met": 4, "numbers": 6}
+
+
+def _with_roots(rows: TreeFeatures, met: int = 0, numbers: int = 0) -> TreeFeatures:
+    if not met:
+        return rows
+    generator = torch.Generator().manual_seed(3)
+    counts = torch.randint(5, (rows.sizes[0], rows.steps, met), dtype=torch.int16, generator=generator)
+    values = torch.randn(rows.sizes[0], numbers, generator=generator)
+    return replace(rows, roots=RootInputs(counts.to(DEVICE), values.to(DEVICE)))
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("seed", range(2))
-def test_network_on_its_kernels_equals_the_plain_one(shape: Any, seed: int) -> None:
+@pytest.mark.parametrize("reads", [{}, READS])
+def test_network_on_its_kernels_equals_the_plain_one(shape: Any, seed: int, reads: dict[str, Any]) -> None:
     steps, roots, fanouts, inputs, hidden = shape
     torch.manual_seed(seed)
-    rows = _rows(steps, roots, fanouts, inputs)
-    network = Architecture(inputs, 3, hidden=hidden, dropout=0.0, temporal_dropout=0.0)
+    rows = _with_roots(_rows(steps, roots, fanouts, inputs), **reads)
+    network = Architecture(
+        inputs, 3, hidden=hidden, dropout=0.0, temporal_dropout=0.0, head_dropout=0.0, sequence_channels=8, **reads
+    )
     model = ChronoSpike(network).to(DEVICE)
     weights = torch.randn(roots, 3, device=DEVICE)
     fast = plan_kernels(network, DEVICE, steps=steps, fanouts=fanouts)
@@ -169,6 +186,25 @@ def test_network_on_its_kernels_equals_the_plain_one(shape: Any, seed: int) -> N
         for one, other in zip(*found, strict=True):
             size = max(1.0, other.abs().max().item())
             torch.testing.assert_close(one / size, other / size, atol=5e-5, rtol=1e-3)
+
+
+def test_what_is_read_of_roots_passes_the_readouts_kernel_in_values_and_gradients() -> None:
+    """On the CPU through Triton's interpreter."""
+    pytest.importorskip("triton")
+    torch.manual_seed(0)
+    rows = _with_roots(_rows(3, 4, (3, 2), 6), **READS)
+    network = Architecture(
+        6, 3, hidden=(12, 8), dropout=0.0, temporal_dropout=0.0, head_dropout=0.0, sequence_channels=8, **READS
+    )
+    model, weights = ChronoSpike(network).to(DEVICE), torch.randn(4, 3, device=DEVICE)
+    found = []
+    for way in (replace(PLAIN, readout=Choice("triton", "asked for")), PLAIN):
+        logits, z = model(rows, way)
+        gradients = torch.autograd.grad((weights * logits).sum() + z.square().sum(), list(model.parameters()))
+        found.append([logits, z, *gradients])
+    for one, other in zip(*found, strict=True):
+        size = max(1.0, other.abs().max().item())
+        torch.testing.assert_close(one / size, other / size, atol=5e-5, rtol=1e-3)
 
 
 def test_without_a_plan_the_network_takes_what_fits_its_inputs() -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from chronospike.nn.model import Architecture, ChronoSpike, Record
+from chronospike.nn.roots import RootInputs
 from chronospike.nn.tree_features import TreeFeatures
 from chronospike.sampling.tree import widths
 
@@ -75,6 +76,57 @@ def test_roots_do_not_see_each_other() -> None:
     before, after = model(trees)[1], model(changed)[1]
     torch.testing.assert_close(before[[0, 2]], after[[0, 2]])
     assert not torch.allclose(before[1], after[1])
+
+
+READING = Architecture(16, 3, met=4, numbers=5, sequence_channels=8, head=16)
+
+
+def _reading_trees() -> TreeFeatures:
+    generator = torch.Generator().manual_seed(8)
+    counts = torch.randint(6, (3, 4, 4), generator=generator)
+    return replace(_trees(), roots=RootInputs(counts, torch.randn(3, 5, generator=generator)))
+
+
+def test_the_ledger_of_what_is_read_of_a_root() -> None:
+    """Of each step 2 · (4 + 1) numbers; the head reads z, the reader's 2 · 8 channels and 5 numbers."""
+    more = ChronoSpike(READING).parameter_count() - ChronoSpike(Architecture(16, 3)).parameter_count()
+    met = (10 * 64 + 64) + (64 * 64 + 64)
+    reader = 3 * 8 * (10 + 8 + 2) + (8 + 1)
+    head = (64 + 16 + 5) * 16 + 16 + 16 * 3 + 3
+    assert more == met + reader + head
+
+
+@pytest.mark.parametrize("part", ["counts", "numbers"])
+def test_what_is_read_of_a_root_changes_its_own_logits_alone(part: str) -> None:
+    torch.manual_seed(0)
+    model, trees = ChronoSpike(READING).eval(), _reading_trees()
+    values = getattr(trees.roots, part).clone()
+    values[1] += 2
+    changed = replace(trees, roots=replace(trees.roots, **{part: values}))
+    before, after = model(trees)[0], model(changed)[0]
+    torch.testing.assert_close(before[[0, 2]], after[[0, 2]])
+    assert not torch.allclose(before[1], after[1])
+
+
+def test_labels_met_reach_the_embedding_and_numbers_do_not() -> None:
+    torch.manual_seed(0)
+    model, trees = ChronoSpike(READING).eval(), _reading_trees()
+    z = model(trees)[1]
+    assert trees.roots.counts is not None
+    assert trees.roots.numbers is not None
+    met = replace(trees, roots=replace(trees.roots, counts=trees.roots.counts + 1))
+    numbers = replace(trees, roots=replace(trees.roots, numbers=trees.roots.numbers + 1))
+    assert not torch.allclose(model(met)[1], z)
+    assert torch.equal(model(numbers)[1], z)
+
+
+def test_a_network_that_reads_roots_trains_all_its_parameters() -> None:
+    torch.manual_seed(0)
+    model = ChronoSpike(READING)
+    logits, _ = model(_reading_trees())
+    logits.square().sum().backward()
+    unused = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
+    assert unused == []
 
 
 ABLATIONS = {

@@ -78,7 +78,7 @@ def label_features(
 
 
 def two_hops(operator: Operator, start: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(S² - diag S²) Y for a symmetric S and Y = `start` `[N, C]` of zeros and ones: two hops that do not return.
+    """(S² - diag S²) Y for Y = `start` `[N, C]` of zeros and ones: two hops that do not return.
 
     The sums are exact, of entries of S that are rounded to a multiple of a power of two: with other numbers the parts
     that lead back would not cancel to the last digit, and what remained would tell the node's own label.
@@ -88,7 +88,8 @@ def two_hops(operator: Operator, start: NDArray[np.float64]) -> NDArray[np.float
     scale = 2.0 ** np.floor(31 - np.log2(max(1.0, most)))
     whole = operator.copy()
     whole.data = np.rint(operator.data * scale).astype(np.int64)
-    own = np.asarray(whole.multiply(whole).sum(axis=1)).reshape(-1, 1)
+    # S is symmetric but for roundings, and the diagonal must be that of what is multiplied.
+    own = np.asarray(whole.multiply(whole.T).sum(axis=1)).reshape(-1, 1)
     labels = start.astype(np.int64)
     found: NDArray[np.float64] = (whole @ (whole @ labels) - own * labels) / scale**2
     return found

@@ -10,11 +10,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from chronospike.data.activity import PROFILE_WIDTH, activity_profile
-from chronospike.data.label_features import DIFFUSIONS, RECENCIES, label_features, stratified_folds
+from chronospike.data.graph import DynamicGraph
+from chronospike.data.label_features import DIFFUSIONS, RECENCIES, label_features
 from chronospike.data.label_sequences import label_counts
+from chronospike.rng import derive_torch, signed, stream
 
 if TYPE_CHECKING:
     from chronospike.training.task import Task
@@ -31,6 +34,18 @@ def features_width(classes: int) -> int:
 def numbers_width(classes: int) -> int:
     """Columns of `LabelTables.features` and `LabelTables.activity` together."""
     return features_width(classes) + PROFILE_WIDTH
+
+
+def folds_by_id(graph: DynamicGraph, nodes: NDArray[np.int64], folds: int, seed: int) -> NDArray[np.int64]:
+    """`[K]` a fold for each of `nodes`, equally many in each up to one, from the seed and the nodes' ids alone.
+
+    Were the classes shared out evenly, the fold of a node, and so what it reads, would depend on its own label.
+    """
+    key = torch.tensor(signed(stream(seed, "label folds")))
+    drawn = derive_torch(key, torch.from_numpy(graph.ids.keys()[nodes])).numpy()
+    result = np.empty(len(nodes), dtype=np.int64)
+    result[np.argsort(drawn, kind="stable")] = np.arange(len(nodes)) % folds
+    return result
 
 
 class LabelTables:
@@ -54,7 +69,7 @@ class LabelTables:
     @cached_property
     def features(self) -> NDArray[np.float32]:
         """`[N, F]`: see `label_features`."""
-        folds = stratified_folds(self.labels, _FOLDS, self._seed)
+        folds = folds_by_id(self._graph, self.known, _FOLDS, self._seed)
         return label_features(self._graph, self.known, self.labels, folds, last_step=self.last_step)
 
     @cached_property

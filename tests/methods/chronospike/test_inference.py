@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from chronospike.methods.chronospike.inference import LANE, firing_rates
 from chronospike.methods.chronospike.network import ChronoSpikeNetwork
@@ -10,15 +13,15 @@ from chronospike.nn.dispatch import Implementation
 from chronospike.nn.tree_features import TreeFeatures
 from chronospike.sampling.tree import NeighbourTree
 from chronospike.training.task import Task, make_task
-from tests.small_runs import CPU, small_graph, small_network, small_settings, small_trainer, with_other_future
+from tests.small_runs import CPU, READS, small_graph, small_network, small_trainer, with_other_future
 
 NODES = 300
 
 
-@pytest.fixture(scope="module")
-def trained() -> ChronoSpikeNetwork:
+@pytest.fixture(scope="module", params=[{"label_inputs": True}, READS], ids=["labels in trees", "labels of roots"])
+def trained(request: pytest.FixtureRequest) -> ChronoSpikeNetwork:
     """More nodes than one lane holds; labels as inputs, which must not break any promise either."""
-    trainer = small_trainer(small_graph(NODES), label_inputs=True, epochs=1)
+    trainer = small_trainer(small_graph(NODES), **request.param, epochs=1)
     trainer.run()
     assert isinstance(trainer.network, ChronoSpikeNetwork)
     return trainer.network
@@ -43,7 +46,7 @@ def test_a_node_does_not_depend_on_what_else_is_in_the_batch(trained: ChronoSpik
 @pytest.mark.parametrize("last", [0, 2])
 @pytest.mark.parametrize("history", ["strict", "inclusive"])
 def test_as_of_a_step_no_later_edge_or_feature_matters(trained: ChronoSpikeNetwork, last: int, history: str) -> None:
-    settings = small_settings(label_inputs=True, history=history)
+    settings = trained.settings.change(history=history)
     task, nodes = trained.task, np.arange(0, NODES, 3)
     graphs = task.graph, with_other_future(task.graph, last)
     assert task.features is not None
@@ -58,6 +61,36 @@ def test_as_of_a_step_no_later_edge_or_feature_matters(trained: ChronoSpikeNetwo
     assert torch.equal(found[1], other[1])
     whole, changed = (infer(task)[1] for task in tasks)
     assert not torch.equal(whole, changed)
+
+
+def relabelled(task: Task, nodes: NDArray[np.int64]) -> Task:
+    """The same task, but that these nodes have the other class."""
+    labels = np.array(task.graph.labels)
+    labels[nodes] = 1 - labels[nodes]
+    return replace(task, graph=task.graph.with_labels(labels, task.graph.class_names))
+
+
+def answers(trained: ChronoSpikeNetwork, task: Task) -> tuple[torch.Tensor, torch.Tensor]:
+    return ChronoSpikeNetwork(task, trained.settings).infer(trained.module, np.arange(NODES))
+
+
+@pytest.mark.parametrize("part", ["train", "validation"])
+def test_a_known_nodes_own_label_changes_what_is_said_of_others_and_no_bit_of_itself(
+    trained: ChronoSpikeNetwork, part: str
+) -> None:
+    task = trained.task if trained.settings.reads_known_labels else trained.task.with_all_labels()
+    before = answers(trained, task)
+    for node in getattr(trained.task.split, part)[:3]:
+        after = answers(trained, relabelled(task, np.array([node])))
+        for one, other in zip(before, after, strict=True):
+            assert torch.equal(one[node], other[node])
+            assert not torch.equal(one, other)
+
+
+def test_the_labels_of_test_nodes_change_nothing(trained: ChronoSpikeNetwork) -> None:
+    other = relabelled(trained.task, trained.task.split.test)
+    for one, two in zip(answers(trained, trained.task), answers(trained, other), strict=True):
+        assert torch.equal(one, two)
 
 
 def test_samples_are_averaged(trained: ChronoSpikeNetwork) -> None:

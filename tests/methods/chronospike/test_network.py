@@ -3,6 +3,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,11 +11,13 @@ import torch
 
 from chronospike.data.csr import history_and_snapshot
 from chronospike.data.storage import open_graph, save_graph
+from chronospike.errors import InputError
 from chronospike.methods.chronospike.network import architecture, new_model
 from chronospike.methods.chronospike.settings import ChronoSpikeSettings as Settings
 from chronospike.nn.model import ChronoSpike
+from chronospike.nn.roots import RootInputs
 from chronospike.rng import stream
-from tests.small_runs import same_weights, small_graph, small_network, small_settings
+from tests.small_runs import READS, same_weights, small_graph, small_network, small_settings
 
 
 @pytest.mark.parametrize(("classes", "parameters"), [(10, 105_738), (5, 105_413), (6, 105_478)])
@@ -104,3 +107,60 @@ def test_a_graph_mapped_from_disk_gives_no_warnings(tmp_path: Path) -> None:
 )
 def test_a_small_training_set_is_cut_into_several_batches(train: int, least: int, size: int) -> None:
     assert Settings(min_batches=least).batch_nodes(train) == size
+
+
+@pytest.mark.parametrize("name", ["label_sequences", "label_features", "activity"])
+def test_the_static_network_refuses_what_reads_all_steps(name: str) -> None:
+    with pytest.raises(InputError, match="static reads the last snapshot only") as caught:
+        small_settings(static=True, **{name: True})
+    assert "\n" not in str(caught.value)
+
+
+def test_rows_hold_what_is_read_of_their_roots() -> None:
+    network = small_network(**READS)
+    nodes = network.task.split.train[:4]
+    found = network.rows(nodes, 0).roots
+    assert found.counts is not None
+    assert found.numbers is not None
+    assert np.array_equal(found.counts.numpy(), network.task.tables.counts[nodes])
+    assert found.numbers.shape == (4, 48)
+    assert small_network().rows(nodes, 0).roots == RootInputs()
+
+
+def test_a_new_module_is_standardised_over_the_known_nodes() -> None:
+    network = small_network(activity=True)
+    assert isinstance(network.module, ChronoSpike)
+    assert network.module.standardise is not None
+    rows = network.task.tables.activity[network.task.known].astype(np.float64)
+    np.testing.assert_allclose(network.module.standardise.mean, rows.mean(axis=0), rtol=1e-5)
+
+
+def test_as_of_a_step_the_table_of_roots_is_that_of_the_step() -> None:
+    network = small_network(**READS)
+    other = network.for_task(network.task.until(2))
+    assert other.root_table is not None
+    assert network.root_table is not None
+    assert other.root_table.counts is not None
+    assert other.root_table.counts.shape[1] == 3
+    assert network.for_task(network.task.with_all_labels()).root_table is network.root_table
+
+
+def test_without_labels_of_roots_the_description_is_what_it_was_before_there_were_any() -> None:
+    found = small_network().description()
+    assert not {"met", "numbers", "sequence_channels", "head", "head_dropout"} & set(found)
+    assert small_network(**READS).description()["numbers"] == 48
+
+
+@pytest.mark.parametrize("reads", [{}, READS])
+def test_kernels_learn_what_plain_operations_learn(reads: dict[str, Any]) -> None:
+    """Values and gradients of a training batch on the CPU."""
+    quiet = {"dropout": 0.0, "temporal_dropout": 0.0, "head_dropout": 0.0, "contrastive": 0.0}
+    fast, plain = (small_network(**reads, **quiet, kernels=kernels) for kernels in ("auto", "plain"))
+    assert fast.plan.attention.implementation == "numba"
+    found = []
+    for network in (fast, plain):
+        nodes = network.task.split.train[:30]
+        loss = network.losses(network.module, network.prepare(nodes, 0), nodes)[0]
+        found.append([loss, *torch.autograd.grad(loss, list(network.module.parameters()))])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-3)

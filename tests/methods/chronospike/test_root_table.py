@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from chronospike.methods.chronospike.root_table import RootTable, root_widths
+from tests.small_runs import CPU, small_network, small_settings
+
+
+@pytest.mark.parametrize(
+    ("values", "widths"),
+    [
+        ({}, (0, 0)),
+        ({"label_sequences": True}, (4, 0)),
+        # Three recencies of one hop, two hops and two diffusions.
+        ({"label_features": True}, (0, 36)),
+        ({"activity": True}, (0, 24)),
+        ({"label_sequences": True, "label_features": True, "activity": True}, (4, 60)),
+    ],
+)
+def test_widths_for_three_classes(values: dict[str, Any], widths: tuple[int, int]) -> None:
+    assert root_widths(small_settings(**values), 3) == widths
+
+
+@pytest.mark.parametrize("values", [{"label_sequences": True}, {"label_features": True}, {"activity": True}])
+def test_only_what_is_asked_for_is_held(values: dict[str, Any]) -> None:
+    table = RootTable(small_network().task.tables, small_settings(**values), CPU)
+    assert (table.counts is not None) == ("label_sequences" in values)
+    assert (table.numbers is not None) == ("label_sequences" not in values)
+
+
+def test_rows_are_those_of_the_roots() -> None:
+    tables = small_network().task.tables
+    settings = small_settings(label_sequences=True, label_features=True, activity=True)
+    found = RootTable(tables, settings, CPU).rows(torch.tensor([7, 3, 7]))
+    assert found.counts is not None
+    assert found.numbers is not None
+    assert np.array_equal(found.counts.numpy(), tables.counts[[7, 3, 7]])
+    both = np.concatenate([tables.features, tables.activity], axis=1)
+    assert np.array_equal(found.numbers.numpy(), both[[7, 3, 7]])
+
+
+def test_known_numbers_are_those_of_labelled_nodes() -> None:
+    tables = small_network().task.tables
+    found = RootTable(tables, small_settings(activity=True), CPU).known_numbers()
+    assert np.array_equal(found.numpy(), tables.activity[tables.known])

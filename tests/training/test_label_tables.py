@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from chronospike.config import Settings
+from chronospike.data.activity import activity_profile
+from chronospike.data.graph import DynamicGraph
+from chronospike.data.ids import NodeIds
+from chronospike.data.label_features import label_features
+from chronospike.data.label_sequences import label_counts
+from chronospike.data.splits import Split
+from chronospike.training.label_tables import LabelTables, features_width, folds_by_id, numbers_width
+from chronospike.training.task import Task, make_task
+from tests.six_nodes import six_nodes
+from tests.small_runs import CPU, small_graph, small_network
+
+
+def _task(graph: DynamicGraph | None = None) -> Task:
+    return small_network(graph).task
+
+
+def _relabelled(task: Task, node: int) -> Task:
+    """The same task, but that a node has the other class."""
+    labels = np.array(task.graph.labels)
+    labels[node] = 1 - labels[node]
+    return replace(task, graph=task.graph.with_labels(labels, task.graph.class_names))
+
+
+def test_training_and_validation_labels_are_known_and_no_others() -> None:
+    task = _task()
+    known = np.sort(np.concatenate([task.split.train, task.split.validation]))
+    assert task.tables.known.tolist() == known.tolist()
+    assert task.tables.labels.tolist() == task.labels(known).tolist()
+
+
+def test_the_tables_are_those_of_the_known_labels_as_of_the_last_step() -> None:
+    task = _task().until(2)
+    tables, known = task.tables, task.known
+    folds = folds_by_id(task.graph, known, 10, task.seed)
+    assert np.array_equal(tables.counts, label_counts(task.graph, known, task.labels(known), 2))
+    assert np.array_equal(tables.features, label_features(task.graph, known, task.labels(known), folds, last_step=2))
+    assert np.array_equal(tables.activity, activity_profile(task.graph, 2))
+
+
+def test_widths_are_those_of_the_tables() -> None:
+    tables = _task().tables
+    assert features_width(2) == tables.features.shape[1] == 24
+    assert numbers_width(2) == tables.features.shape[1] + tables.activity.shape[1] == 48
+
+
+def test_test_labels_change_no_table() -> None:
+    task = _task()
+    labels = np.array(task.graph.labels)
+    labels[task.split.test] = 1 - labels[task.split.test]
+    one, other = task.tables, LabelTables(replace(task, graph=task.graph.with_labels(labels, task.graph.class_names)))
+    assert np.array_equal(one.counts, other.counts)
+    assert np.array_equal(one.features, other.features)
+
+
+def test_no_known_nodes_own_label_changes_a_digit_of_its_own_rows() -> None:
+    task = _task()
+    for node in task.known[::9]:
+        other = _relabelled(task, node).tables
+        assert other.counts[node].tobytes() == task.tables.counts[node].tobytes()
+        assert other.features[node].tobytes() == task.tables.features[node].tobytes()
+        assert not np.array_equal(other.features, task.tables.features)
+
+
+def test_folds_hold_equally_many_nodes() -> None:
+    folds = folds_by_id(small_graph(), np.arange(7, 100), 10, seed=0)
+    assert sorted(np.bincount(folds, minlength=10).tolist()) == [9] * 7 + [10] * 3
+
+
+def test_folds_are_those_of_the_ids_in_any_order() -> None:
+    graph = replace(small_graph(), ids=NodeIds.of([f"u{v}" for v in range(120)]))
+    backwards = replace(graph, ids=NodeIds.of([f"u{v}" for v in reversed(range(120))]))
+    one, other = (folds_by_id(g, np.arange(120), 10, seed=3) for g in (graph, backwards))
+    assert one.tolist() == other[::-1].tolist()
+
+
+def test_the_seed_decides_the_folds() -> None:
+    first, again, other = (folds_by_id(small_graph(), np.arange(90), 10, seed).tolist() for seed in (0, 0, 1))
+    assert first == again != other
+
+
+def test_a_task_divided_otherwise_reads_the_same_tables() -> None:
+    task = _task()
+    some = task.divided(task.known[:20], task.known[30:40], seed=9)
+    assert some.tables is task.tables
+    assert (some.split.train.tolist(), some.seed) == (task.known[:20].tolist(), 9)
+    assert task.with_all_labels().tables is task.tables
+
+
+def test_as_of_a_step_the_tables_are_others() -> None:
+    task = _task()
+    assert task.until(2).tables is not task.tables
+    assert task.until(2).tables.counts.shape[1] == 3
+
+
+def test_labels_of_nodes_not_seen_by_a_step_are_not_read_as_of_it() -> None:
+    """Node 3 has its first edge at step 2, with node 0."""
+    split = Split(np.array([0, 2, 3]), np.array([1]), np.array([4]))
+    tasks = [
+        make_task(six_nodes().with_labels(np.array(labels), ("a", "b")), Settings(), CPU, split, needs_features=False)
+        for labels in ([0, 0, 1, 1, 0, 1], [0, 0, 1, 0, 0, 1])
+    ]
+    assert tasks[0].until(1).tables.known.tolist() == [0, 1, 2]
+    assert np.array_equal(*(task.until(1).tables.features for task in tasks))
+    assert not np.array_equal(*(task.until(2).tables.features for task in tasks))
+
+
+def test_with_no_known_label_there_is_nothing_to_read() -> None:
+    task = _task()
+    tables = task.divided(task.known[:0], task.known[:0])
+    alone = LabelTables(replace(tables, split=tables.split))
+    assert not alone.features.any()
+    assert not alone.counts[:, :, :2].any()
