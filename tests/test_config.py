@@ -21,7 +21,7 @@ from chronospike.methods.chronospike.settings import ChronoSpikeSettings as Sett
 
 
 def test_the_presets_are_those_that_are_promised() -> None:
-    assert preset_names() == ["dblp", "default", "paper", "patent", "pubmed", "tmall"]
+    assert preset_names() == ["dblp", "default", "network", "paper", "patent", "pubmed", "tmall"]
 
 
 @pytest.mark.parametrize("name", preset_names())

@@ -18,6 +18,7 @@ from chronospike.features.options import FastRP
 
 # Parameters for 4 classes, and what each input less saves in the two projections of the first layer.
 PARAMETERS, PER_INPUT = 105_088 + 65 * 4, 2 * 128
+PAPER = ("--preset", "paper")
 
 # The peak of the process itself; that of getrusage would begin with the parent's.
 RUN_AND_TELL_PEAK = """
@@ -55,20 +56,22 @@ def test_dry_run_writes_nothing(
 
 
 def test_width_is_that_of_the_graphs_own_features(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert dry_run(capsys, folder)["parameters"] == PARAMETERS - (128 - 16) * PER_INPUT
+    assert dry_run(capsys, folder, *PAPER)["parameters"] == PARAMETERS - (128 - 16) * PER_INPUT
 
 
 def test_width_is_that_of_the_named_feature_set(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_features(folder, "eight", FastRP(8))
-    assert dry_run(capsys, folder, "--set", "features=eight")["parameters"] == PARAMETERS - (128 - 8) * PER_INPUT
+    assert (
+        dry_run(capsys, folder, *PAPER, "--set", "features=eight")["parameters"] == PARAMETERS - (128 - 8) * PER_INPUT
+    )
 
 
 def test_width_is_the_settings_where_features_are_still_to_be_made(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bare = save_graph(replace(synthetic_graph(nodes=200, steps=4), features=None), tmp_path / "bare")
-    assert dry_run(capsys, bare)["parameters"] == PARAMETERS
-    found = dry_run(capsys, bare, "--set", "feature_dimension=64")
+    assert dry_run(capsys, bare, *PAPER)["parameters"] == PARAMETERS
+    found = dry_run(capsys, bare, *PAPER, "--set", "feature_dimension=64")
     assert found["parameters"] == PARAMETERS - 64 * PER_INPUT
     assert found["mapped_bytes"] == found["graph_bytes"] + 4 * 4 * 200 * 64
 

@@ -35,7 +35,8 @@ def test_a_run_is_a_folder_with_all_it_promises(
     said = worked(capsys, *begin(graph, tmp_path / "run", "--seed", "3", "--ratio", "0.6"))
     assert set(contents(tmp_path / "run")) == {
         "config.yaml", "run.json", "metrics.jsonl", "metrics.json", "model.safetensors", "predictions.csv",
-        "report.html", "checkpoint/state.safetensors", "labels.parquet", "attributes.json",
+        "report.html", "checkpoint/state.safetensors", "checkpoint/refit.safetensors", "labels.parquet",
+        "attributes.json",
     }  # fmt: skip
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert (metrics["seed"], metrics["split"]["ratio"]) == (3, 0.6)

@@ -43,7 +43,7 @@ def test_a_run_that_exists_is_refused(capsys: pytest.CaptureFixture[str], graph:
         (["--epochs", "1"], "is a run of 2 epochs, which can become more but not 1. Start a new run"),
         (["--seed", "4"], "seed was 0, now 4"),
         (["--set", "p=0.1", "--ratio", "0.5"], "ratio was 0.8, now 0.5; p was 0.5, now 0.1"),
-        (["--preset", "dblp"], "fanouts was (3, 2), now (20, 10)"),
+        (["--preset", "network"], "fanouts was (3, 2), now (20, 10)"),
         (["--set", "epoch=9"], "Did you mean 'epochs'?"),
     ],
 )
@@ -105,7 +105,7 @@ def test_a_finished_run_trained_for_longer_ends_like_one_trained_so_at_once(
 def test_a_run_that_stopped_early_trains_on_with_more_epochs_or_more_patience(
     capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path, more: list[str]
 ) -> None:
-    run = train(capsys, graph, tmp_path / "run", epochs=9, patience=1)
+    run = train(capsys, graph, tmp_path / "run", epochs=9, patience=1, selection="macro_f1")
     stopped = json.loads((run / "metrics.json").read_text())["epochs"]
     assert stopped < 9
     worked(capsys, "train", "--resume", "-o", run, "--device", "cpu", *more)

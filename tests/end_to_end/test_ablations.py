@@ -10,6 +10,8 @@ import pytest
 
 from tests.small_runs import saved_graph, train, worked
 
+# The network alone; each ablation takes one part of it away.
+ALONE = {"label_sequences": "false", "label_features": "false", "activity": "false"}
 ABLATIONS: dict[str, dict[str, Any]] = {
     "fixed neurons": {"neuron": "fixed"},
     "no transformer": {"temporal": "mean"},
@@ -36,7 +38,7 @@ def facts(run: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 def test_an_ablation_trains_learns_and_predicts(
     capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path, name: str
 ) -> None:
-    run = train(capsys, graph, tmp_path / "run", **{"epochs": 4, "batch_size": 16, **ABLATIONS[name]})
+    run = train(capsys, graph, tmp_path / "run", **{"epochs": 4, "batch_size": 16, **ALONE, **ABLATIONS[name]})
     metrics, epochs = facts(run)
     assert epochs[-1]["classification_loss"] < epochs[0]["classification_loss"]
     assert (name == "no spikes") == (metrics["firing_rate"] == [])
@@ -45,12 +47,12 @@ def test_an_ablation_trains_learns_and_predicts(
 
 
 def test_each_ablation_changes_the_model(capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path) -> None:
-    whole = train(capsys, graph, tmp_path / "whole", epochs=1)
+    whole = train(capsys, graph, tmp_path / "whole", epochs=1, **ALONE)
     reference = (whole / "predictions.csv").read_bytes()
     parameters = facts(whole)[0]["parameters"]
     counts = {}
     for name, change in ABLATIONS.items():
-        run = train(capsys, graph, tmp_path / name, epochs=1, **change)
+        run = train(capsys, graph, tmp_path / name, epochs=1, **ALONE, **change)
         assert (run / "predictions.csv").read_bytes() != reference, name
         counts[name] = facts(run)[0]["parameters"]
     # τ, V_th and α of 16 and 8 channels are what fixed neurons do not learn and ReLU does not have.

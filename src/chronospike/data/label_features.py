@@ -10,19 +10,22 @@ All other nodes read all known labels.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chronospike.data.graph import DynamicGraph
-from chronospike.data.label_propagation import Operator, diffuse, recency_operator
+from chronospike.data.label_propagation import Operator, recency_operator
 from chronospike.threads import run_chunks
 
 Nodes = NDArray[np.integer[Any]]
 RECENCIES = (0.0, 3.0, 8.0)
 # (alpha, rounds) each.
 DIFFUSIONS = ((0.9, 30), (0.5, 15))
+# Numbers of all nodes, folds and some of the classes that are diffused at once.
+_MOST_VALUES = 2**28
 
 
 def stratified_folds(labels: Nodes, folds: int, seed: int) -> NDArray[np.int64]:
@@ -56,25 +59,52 @@ def label_features(
     fold_of[known] = folds
     result = np.empty((graph.num_nodes, len(recencies), kinds, classes), dtype=np.float32)
 
-    def work(first: int, last: int) -> None:
-        for place in range(first, last):
-            operator = recency_operator(graph, recencies[place], last_step)
-            everyone = _one_hot(graph.num_nodes, classes, known, labels)
-            result[:, place, 0] = _shares(operator @ everyone)
-            result[:, place, 1] = _shares(two_hops(operator, everyone))
-            sums = [np.zeros((graph.num_nodes, classes)) for _ in diffusions]
-            # Added up fold by fold: taking a fold away from the sum over all would leave its labels in the last digits.
-            for fold in np.unique(folds) if len(diffusions) else ():
-                here = folds == fold
-                start = _one_hot(graph.num_nodes, classes, known[here], labels[here])
-                others = (fold_of != fold)[:, None]
-                for total, (alpha, rounds) in zip(sums, diffusions, strict=True):
-                    np.add(total, diffuse(operator, start, alpha, rounds), out=total, where=others)
-            for kind, total in enumerate(sums, start=2):
-                result[:, place, kind] = _shares(total)
-
-    run_chunks(work, len(recencies))
+    everyone = _one_hot(graph.num_nodes, classes, known, labels)
+    for place, recency in enumerate(recencies):
+        operator = recency_operator(graph, recency, last_step)
+        result[:, place, 0] = _shares(operator @ everyone)
+        result[:, place, 1] = _shares(two_hops(operator, everyone))
+        for kind, values in enumerate(_diffused(operator, fold_of, everyone, diffusions), start=2):
+            result[:, place, kind] = _shares(values)
     return result.reshape(graph.num_nodes, -1)
+
+
+def _diffused(
+    operator: Operator, fold_of: Nodes, start: NDArray[np.float64], diffusions: Sequence[tuple[float, int]]
+) -> NDArray[np.float64]:
+    """`[D, N, C]` the diffusions of Y = `start [N, C]`, of every node without the labels of its own fold.
+
+    R rounds of F ← α S F + (1 - α) Y give (1 - α) Σ αᵏ Sᵏ Y over k < R, and α^R S^R Y: all diffusions are sums of the
+    same powers.
+    """
+    from chronospike.data.label_kernel import spread_rows
+
+    (nodes, classes), folds = start.shape, max(1, int(fold_of.max(initial=0)) + 1)
+    result = np.zeros((len(diffusions), nodes, classes))
+    weights = operator.data.astype(np.float32)
+    at_once = max(1, _MOST_VALUES // (nodes * folds))
+    for first in range(0, classes if diffusions else 0, at_once):
+        some = start[:, first : first + at_once].astype(np.float32)
+        values = np.zeros((nodes, folds * some.shape[1]), dtype=np.float32)
+        known = np.flatnonzero(fold_of >= 0)
+        values.reshape(nodes, folds, -1)[known, fold_of[known]] = some[known]
+        out = np.empty_like(values)
+        sums = np.stack([np.float32(1 - alpha if rounds else 1) * values for alpha, rounds in diffusions])
+        for k in range(1, max(rounds for _, rounds in diffusions) + 1):
+            shares = np.array([_coefficient(alpha, rounds, k) for alpha, rounds in diffusions], dtype=np.float32)
+            work = partial(spread_rows, operator.indptr, operator.indices, weights, values, out, sums, shares)
+            run_chunks(work, nodes)
+            values, out = out, values
+        by_fold = sums.reshape(len(diffusions), nodes, folds, -1)
+        # Added up without a node's own fold: taking it away from the sum would leave its labels in the last digits.
+        for fold in range(folds):
+            result[:, fold_of != fold, first : first + at_once] += by_fold[:, fold_of != fold, fold]
+    return result
+
+
+def _coefficient(alpha: float, rounds: int, k: int) -> float:
+    """Of Sᵏ Y after so many rounds of diffusion."""
+    return 0.0 if k > rounds else alpha**k if k == rounds else (1 - alpha) * alpha**k
 
 
 def two_hops(operator: Operator, start: NDArray[np.float64]) -> NDArray[np.float64]:

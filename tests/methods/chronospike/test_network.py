@@ -11,7 +11,6 @@ import torch
 
 from chronospike.data.csr import history_and_snapshot
 from chronospike.data.storage import open_graph, save_graph
-from chronospike.errors import InputError
 from chronospike.methods.chronospike.network import architecture, new_model
 from chronospike.methods.chronospike.settings import ChronoSpikeSettings as Settings
 from chronospike.nn.model import ChronoSpike
@@ -109,11 +108,10 @@ def test_a_small_training_set_is_cut_into_several_batches(train: int, least: int
     assert Settings(min_batches=least).batch_nodes(train) == size
 
 
-@pytest.mark.parametrize("name", ["label_sequences", "label_features", "activity"])
-def test_the_static_network_refuses_what_reads_all_steps(name: str) -> None:
-    with pytest.raises(InputError, match="static reads the last snapshot only") as caught:
-        small_settings(static=True, **{name: True})
-    assert "\n" not in str(caught.value)
+def test_the_static_network_reads_nothing_of_its_roots() -> None:
+    network = small_network(static=True, **READS)
+    assert network.root_table is None
+    assert (network.architecture.met, network.architecture.numbers) == (0, 0)
 
 
 def test_rows_hold_what_is_read_of_their_roots() -> None:

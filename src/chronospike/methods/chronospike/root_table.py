@@ -13,7 +13,9 @@ from chronospike.training.label_tables import LabelTables, features_width
 
 
 def root_widths(settings: ChronoSpikeSettings, classes: int) -> tuple[int, int]:
-    """Kinds of neighbours that are counted at each step, and numbers of a node."""
+    """Kinds of neighbours that are counted at each step, and numbers of a node. The last snapshot alone has neither."""
+    if settings.static:
+        return 0, 0
     met = classes + 1 if settings.label_sequences else 0
     around = features_width(classes) if settings.label_features else 0
     return met, around + (PROFILE_WIDTH if settings.activity else 0)

@@ -39,7 +39,7 @@ class ChronoSpikeSettings(TrainingSettings):
     label_inputs: bool = Field(False, description="training labels of sampled neighbours as extra inputs")
     label_mask: Share = Field(0.2, description="share of those labels hidden in training")
 
-    # What is read of a node itself, beside its trees
+    # What is read of a node itself, beside its trees; not with `static`
     label_sequences: bool = Field(False, description="known labels met at each step, read by a recurrent unit")
     label_features: bool = Field(False, description="known labels one and two hops away and diffused, in the head")
     activity: bool = Field(False, description="degrees over time, in the head")
@@ -61,17 +61,8 @@ class ChronoSpikeSettings(TrainingSettings):
     kernels: Literal["auto", "plain"] = Field("auto", description="'plain' turns compiled kernels off")
     samples: Count = Field(1, description="sampled neighbourhoods averaged at inference")
 
-    @property
-    def reads_known_labels(self) -> bool:
-        """Whether the network reads known labels or activity of a node itself."""
-        return self.label_sequences or self.label_features or self.activity
-
     def check(self) -> None:
         super().check()
-        if self.static and self.reads_known_labels:
-            raise InputError(
-                "static reads the last snapshot only, and label_sequences, label_features and activity read all of them"
-            )
         if len(self.fanouts) != len(self.hidden):
             raise InputError(f"fanouts {self.fanouts} and hidden {self.hidden} must have one entry per layer each")
         if self.aggregator == "attention":
