@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from chronospike.data.graph import DynamicGraph
-from chronospike.data.reading.moments import as_date, as_number
+from chronospike.data.reading.times import as_date, as_number
 from chronospike.data.steps import EQUAL_COUNTS, LAST_MADE_OF
 from chronospike.data.time_text import format_time
 from chronospike.errors import InputError

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chronospike.data.events import Steps
-from chronospike.data.reading.moments import MOST_YEARS, as_date, as_number
+from chronospike.data.reading.times import MOST_YEARS, as_date, as_number
 from chronospike.data.time_text import format_time
 from chronospike.errors import InputError
 

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from chronospike.data.build import build_graph
-from chronospike.data.events import Events, NodeLabels
+from chronospike.data.events import Events
 from chronospike.data.graph import DynamicGraph
-from chronospike.data.ids import NodeIds
 from chronospike.data.reading.adapters import events_from_networkx, events_from_temporal_data
-from chronospike.data.reading.attributes import features_from_table, read_features
-from chronospike.data.reading.edges import (
-    events_from_arrays,
-    events_from_rows,
-    events_from_table,
-    is_rows_of_edges,
-    read_events,
-)
-from chronospike.data.reading.labels import labels_from_mapping, labels_from_table, read_labels
+from chronospike.data.reading.attributes import read_features
+from chronospike.data.reading.edges import events_from_arrays, events_from_rows, is_rows_of_edges, read_events
+from chronospike.data.reading.labels import read_labels
 from chronospike.data.reading.tables import refuse_one_stream_twice
 from chronospike.data.steps import make_steps
 
@@ -68,58 +59,32 @@ def import_graph(
         on_unknown: `"error"` or `"drop"` for labels and features of nodes that have no edge.
     """
     refuse_one_stream_twice(data, labels, features)
-    events = _events(data, source, target, time, time_unit, header, delimiter, on_missing)
+    rules = {"time_unit": time_unit, "on_missing": on_missing, "header": header, "delimiter": delimiter}
+    events = _events(data, source, target, time, rules)
     times = make_steps(events.time, steps=steps, every=every, origin=origin, merge=merge)
-    found, facts = _labels(labels, events.ids, node, label, header, on_unknown)
+    found, facts = None, {}
+    if labels is not None:
+        found, facts = read_labels(labels, events.ids, node, label, header=header, on_unknown=on_unknown)
     graph = build_graph(events, times, directed=directed, labels=found, provenance=facts)
-    return graph if features is None else _with_attributes(graph, features, node, on_unknown)
-
-
-def _with_attributes(graph: DynamicGraph, features: Any, node: str | None, on_unknown: str) -> DynamicGraph:
-    if isinstance(features, (str, Path)):
-        values, columns, facts = read_features(features, graph, node=node, on_unknown=on_unknown)
-    elif isinstance(features, np.ndarray) or hasattr(features, "detach"):
+    if features is None:
+        return graph
+    if isinstance(features, np.ndarray) or hasattr(features, "detach"):
         array = features.detach().cpu().numpy() if hasattr(features, "detach") else features
         return graph.with_features(array if array.dtype.kind == "f" else array.astype(np.float32))
-    else:
-        values, columns, facts = features_from_table(features, graph, node=node, on_unknown=on_unknown)
-    graph.facts["provenance"].update(facts)
+    values, columns, counts = read_features(features, graph, node=node, on_unknown=on_unknown)
+    graph.facts["provenance"].update(counts)
     return graph.with_features(values, columns)
 
 
-def _events(
-    data: Any,
-    source: str | None,
-    target: str | None,
-    time: str | None,
-    time_unit: str | None,
-    header: bool | None,
-    delimiter: str | None,
-    on_missing: str,
-) -> Events:
-    if isinstance(data, (str, Path)):
-        return read_events(
-            data, source=source, target=target, time=time, time_unit=time_unit, header=header, delimiter=delimiter,
-            on_missing=on_missing,
-        )  # fmt: skip
+def _events(data: Any, source: str | None, target: str | None, time: str | None, rules: dict[str, Any]) -> Events:
+    """By the kind of `data`; `rules` are those of `read_events`."""
+    unit = rules["time_unit"]
     if is_rows_of_edges(data):
-        return events_from_rows(data, time_unit=time_unit)
+        return events_from_rows(data, time_unit=unit)
     if isinstance(data, tuple):
-        return events_from_arrays(*data, time_unit=time_unit)
+        return events_from_arrays(*data, time_unit=unit)
     if all(hasattr(data, name) for name in ("src", "dst", "t")):
-        return events_from_temporal_data(data, time_unit=time_unit)
+        return events_from_temporal_data(data, time_unit=unit)
     if isinstance(data, list) or (hasattr(data, "edges") and hasattr(data, "is_directed")):
-        return events_from_networkx(data, time=time or "time", time_unit=time_unit)
-    return events_from_table(data, source=source, target=target, time=time, time_unit=time_unit, on_missing=on_missing)
-
-
-def _labels(
-    labels: Any, ids: NodeIds, node: str | None, label: str | None, header: bool | None, on_unknown: str
-) -> tuple[NodeLabels | None, dict[str, Any]]:
-    if labels is None:
-        return None, {}
-    if isinstance(labels, (str, Path)):
-        return read_labels(labels, ids, node=node, label=label, header=header, on_unknown=on_unknown)
-    if isinstance(labels, Mapping):
-        return labels_from_mapping(labels, ids, on_unknown=on_unknown)
-    return labels_from_table(labels, ids, node=node, label=label, on_unknown=on_unknown)
+        return events_from_networkx(data, time=time or "time", time_unit=unit)
+    return read_events(data, source, target, time, **rules)

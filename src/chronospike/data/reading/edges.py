@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -16,12 +17,11 @@ from chronospike.data.events import Events
 from chronospike.data.ids import NodeIds
 from chronospike.data.reading.columns import SOURCE, TARGET, TIME, Given, Role, find_column
 from chronospike.data.reading.json_lines import read_json
-from chronospike.data.reading.kinds import file_kind
 from chronospike.data.reading.numbering import as_column, number_values, whole_numbers
 from chronospike.data.reading.tables import (
-    PathLike,
     Sheet,
     existing_file,
+    file_kind,
     missing,
     read_binary_table,
     sheet_of,
@@ -34,46 +34,27 @@ ON_MISSING = ("error", "drop")
 _THREE = "expected [E, 3], a source, a target and a time in each row"
 
 
-def read_events(
-    path: PathLike,
-    source: Given = None,
-    target: Given = None,
-    time: Given = None,
-    *,
-    time_unit: str | None = None,
-    header: bool | None = None,
-    delimiter: str | None = None,
-    on_missing: str = "error",
-) -> Events:
-    """Timestamped edges from a file: CSV, TSV, blank-separated text, JSON, Parquet, Arrow or Feather.
-
-    Args:
-        source, target, time: column names, or positions from 1; found by the usual names if not given, and the
-            first three columns where there are no names.
-        time_unit: `s`, `ms`, `us` or `ns` for numbers that are Unix time.
-        header: whether a text file's first row names the columns; None to find out.
-        delimiter: what separates a text file's columns; None to find out.
-        on_missing: what to do with a row that lacks an id or a time: "error" or "drop".
-    """
-    sheet = read_sheet(path, (SOURCE, TARGET, TIME), given=(source, target, time), header=header, delimiter=delimiter)
-    return events_from_table(sheet, source, target, time, time_unit=time_unit, on_missing=on_missing)
-
-
 def read_sheet(
-    path: PathLike,
+    data: Any,
     roles: Iterable[Role],
     *,
     given: Iterable[Given] = (),
     header: bool | None = None,
     delimiter: str | None = None,
+    origin: str = "table",
 ) -> Sheet:
-    """A table from a file of any known kind.
+    """A table from a file of any known kind, or from an Arrow-compatible object (see `sheet_of`).
 
     Args:
         roles: what its columns are for; their known names help to tell a header from data.
         given: columns the user named.
+        header: whether a text file's first row names the columns; None to find out.
+        delimiter: what separates a text file's columns; None to find out.
+        origin: what to call an object in messages. Its rows count from 1.
     """
-    file = existing_file(path)
+    if not isinstance(data, (str, os.PathLike)):
+        return sheet_of(data, origin)
+    file = existing_file(data)
     kind = file_kind(file)
     if kind in ("parquet", "arrow"):
         return read_binary_table(file)
@@ -84,26 +65,31 @@ def read_sheet(
     return read_text_table(file, header=header, delimiter=delimiter, known=known, asked=asked)
 
 
-def events_from_table(
-    table: Any,
+def read_events(
+    data: Any,
     source: Given = None,
     target: Given = None,
     time: Given = None,
     *,
     time_unit: str | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
     on_missing: str = "error",
     origin: str = "table",
 ) -> Events:
-    """Timestamped edges from any Arrow-compatible table: pyarrow, pandas, polars, duckdb, a mapping of columns.
+    """Timestamped edges from a file (CSV, TSV, blank-separated text, JSON, Parquet, Arrow or Feather) or from any
+    Arrow-compatible table: pyarrow, pandas, polars, duckdb, a mapping of columns.
 
     Args:
-        source, target, time: column names, or positions from 1; found by the usual names if not given.
+        source, target, time: column names, or positions from 1; found by the usual names if not given, and the
+            first three columns where there are no names.
         time_unit: `s`, `ms`, `us` or `ns` for numbers that are Unix time.
+        header, delimiter, origin: see `read_sheet`.
         on_missing: what to do with a row that lacks an id or a time: "error" or "drop".
-        origin: what to call the table in messages. Its rows count from 1.
     """
     check_choice("on_missing", on_missing, ON_MISSING)
-    sheet = sheet_of(table, origin)
+    given = (source, target, time)
+    sheet = read_sheet(data, (SOURCE, TARGET, TIME), given=given, header=header, delimiter=delimiter, origin=origin)
     u = find_column(sheet, SOURCE, source)
     v = find_column(sheet, TARGET, target, taken=[u])
     t = find_column(sheet, TIME, time, taken=[u, v])
@@ -133,7 +119,7 @@ def events_from_arrays(source: Any, target: Any, time: Any, ids: Any = None, *, 
     if len(set(lengths.values())) > 1:
         raise InputError("arrays: lengths differ: " + ", ".join(f"{name} {count}" for name, count in lengths.items()))
     if ids is None:
-        return events_from_table(pa.table(columns), "source", "target", "time", time_unit=time_unit, origin="arrays")
+        return read_events(pa.table(columns), "source", "target", "time", time_unit=time_unit, origin="arrays")
     node_ids = ids if isinstance(ids, NodeIds) else NodeIds.of(ids)
     ends = [_indices(name, columns[name], len(node_ids)) for name in ("source", "target")]
     sheet = Sheet(pa.table({"time": columns["time"]}), "arrays")

@@ -12,8 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chronospike.data.reading.kinds import open_stream
-from chronospike.data.reading.tables import Sheet, first_line
+from chronospike.data.reading.tables import Sheet, first_line, open_stream
 from chronospike.errors import InputError
 
 BLOCK_BYTES = 1 << 19  # larger ones are slower: more rows are alive at once

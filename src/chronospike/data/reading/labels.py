@@ -14,45 +14,23 @@ from chronospike.data.ids import NodeIds
 from chronospike.data.reading.columns import LABEL, NODE, Given, find_column
 from chronospike.data.reading.edges import check_choice, read_sheet
 from chronospike.data.reading.numbering import as_column, number_values, positions_in
-from chronospike.data.reading.tables import PathLike, Sheet, missing, sheet_of
+from chronospike.data.reading.tables import Sheet, missing
 from chronospike.errors import InputError
 
 ON_UNKNOWN = ("error", "drop")
 
 
 def read_labels(
-    path: PathLike,
+    data: Any,
     ids: NodeIds,
     node: Given = None,
     label: Given = None,
     *,
     on_unknown: str = "error",
     header: bool | None = None,
-    delimiter: str | None = None,
 ) -> tuple[NodeLabels, dict[str, int]]:
-    """Labels from a file of any kind that `read_events` takes; see `labels_from_table`."""
-    sheet = read_sheet(path, (NODE, LABEL), given=(node, label), header=header, delimiter=delimiter)
-    return labels_from_table(sheet, ids, node, label, on_unknown=on_unknown)
-
-
-def labels_from_mapping(
-    labels: Mapping[Any, Any], ids: NodeIds, *, on_unknown: str = "error"
-) -> tuple[NodeLabels, dict[str, int]]:
-    """Labels from a mapping of node id to class; None is no label."""
-    table = pa.table({"node": as_column(list(labels.keys())), "label": as_column(list(labels.values()))})
-    return labels_from_table(table, ids, "node", "label", on_unknown=on_unknown, origin="labels")
-
-
-def labels_from_table(
-    table: Any,
-    ids: NodeIds,
-    node: Given = None,
-    label: Given = None,
-    *,
-    on_unknown: str = "error",
-    origin: str = "labels",
-) -> tuple[NodeLabels, dict[str, int]]:
-    """Labels from any Arrow-compatible table with a column of nodes and one of classes.
+    """Labels from a file or an Arrow-compatible table with a column of nodes and one of classes, or from a mapping of
+    node id to class.
 
     Classes that are whole numbers are ordered by size, then come the others by their letters. An empty one is no label.
 
@@ -64,7 +42,10 @@ def labels_from_table(
         The labels, and the counts `label_rows`, `labels_missing`, `labels_unknown`, `labels_repeated`.
     """
     check_choice("on_unknown", on_unknown, ON_UNKNOWN)
-    sheet = sheet_of(table, origin)
+    if isinstance(data, Mapping):
+        data = pa.table({"node": as_column(list(data.keys())), "label": as_column(list(data.values()))})
+        node, label = "node", "label"
+    sheet = read_sheet(data, (NODE, LABEL), given=(node, label), header=header, origin="labels")
     node_at = find_column(sheet, NODE, node)
     label_at = find_column(sheet, LABEL, label, taken=[node_at])
     nodes, classes = sheet.column(node_at), sheet.column(label_at)

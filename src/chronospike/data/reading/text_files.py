@@ -11,8 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
-from chronospike.data.reading.kinds import open_stream
-from chronospike.data.reading.tables import Sheet, first_line
+from chronospike.data.reading.tables import Sheet, first_line, open_stream
 from chronospike.data.reading.text_layout import RUNS, Layout, detect_layout, split_rows
 from chronospike.errors import InputError
 

@@ -1,9 +1,10 @@
-"""Times as users write them, into int64, float64 or datetime64[us]."""
+"""Times as users write them, in columns or one by one, into int64, float64 or datetime64[us]."""
 
 from __future__ import annotations
 
+import math
 import re
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 ISO_LETTERS = re.compile(r"[0-9W-]+([Tt ][0-9:.,+Zz -]+)?")
 TIME_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # how many make a second of Unix time
 YEAR_1, YEAR_10000 = -62_135_596_800, 253_402_300_800  # in Unix seconds
+MOST_YEARS = 290_000  # from 1970, in either direction: what 64 bits of microseconds hold
 
 
 def time_column(sheet: Sheet, index: int) -> pa.ChunkedArray:
@@ -46,10 +48,47 @@ def read_times(
     return times if unit is None else _from_unix(sheet, times, rows, unit)
 
 
-def read_date(text: str) -> np.datetime64 | None:
-    """datetime64[us] of one text by the rules of `read_times`; None if it is not an ISO date."""
-    moment: np.datetime64 = _dates(pa.array([text], pa.string()))[0]
-    return None if np.isnat(moment) else moment
+def as_date(value: Any) -> np.datetime64 | None:
+    """datetime64[us] in UTC of a datetime, a date, a numpy or pandas date, or text; None if it is no date.
+
+    Text is an ISO date, `2019-06` for the first of a month or `2019` for the first of a year. Numpy reads "now",
+    "today" and an empty text as dates too, so no text is given to it.
+    """
+    if isinstance(value, str):
+        text = value.strip()
+        if re.fullmatch(INTEGER, text):  # as in a file: digits alone are a number, except for a year
+            text = f"{text}-01-01" if re.fullmatch("[0-9]{4}", text) else ""
+        moment: np.datetime64 = _dates(pa.array([text], pa.string()))[0]
+        return None if np.isnat(moment) else moment
+    try:
+        if isinstance(value, datetime):
+            if value != value:  # pandas' NaT
+                return None
+            value = np.datetime64(value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value, "us")
+        elif isinstance(value, date):
+            value = np.datetime64(value)
+    except (ValueError, OverflowError):
+        return None
+    if not isinstance(value, np.datetime64) or np.isnat(value):
+        return None
+    in_range = abs(int(value.astype("datetime64[Y]").astype(np.int64))) < MOST_YEARS
+    return value.astype("datetime64[us]") if in_range else None
+
+
+def as_number(value: Any) -> int | float | None:
+    """A finite number, given as one or as text; None for anything else, also for truth values and durations."""
+    if isinstance(value, str):
+        text = value.strip()
+        if re.fullmatch(INTEGER, text) and len(text) < 400:  # as a float, more digits would be infinite
+            return int(text)
+        value = float(text) if re.fullmatch(NUMBER, text) else math.nan
+    if isinstance(value, (bool, np.timedelta64)):
+        return None
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, (float, np.floating)) and math.isfinite(value):
+        return float(value)
+    return None
 
 
 def _as_given(sheet: Sheet, column: pa.ChunkedArray, rows: NDArray[np.int64] | None) -> NDArray[Any]:
