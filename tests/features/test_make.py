@@ -13,6 +13,7 @@ from chronospike.features.deepwalk import deepwalk_step
 from chronospike.features.make import carry_features, ensure_features, make_features, with_features_for
 from chronospike.features.options import DeepWalk, FastRP, Options, Start
 from tests.growing import clique_that_grew
+from tests.made_steps import MadeBy
 from tests.six_nodes import six_nodes
 from tests.small_runs import saved_graph, small_graph
 
@@ -96,7 +97,9 @@ class Recorder:
 
 
 def zeros(folder: Path, name: str, **recipe: object) -> None:
-    write_features(folder, name, recipe, graph_key(folder), (5, 120, 2), np.float32, lambda _: np.zeros((120, 2)))
+    write_features(
+        folder, name, recipe, graph_key(folder), (5, 120, 2), np.float32, MadeBy(lambda _: np.zeros((120, 2)))
+    )
 
 
 def test_features_are_made_once_and_then_found(tmp_path: Path) -> None:

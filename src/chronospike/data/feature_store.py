@@ -16,7 +16,6 @@ import shlex
 import shutil
 import time
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -42,8 +41,10 @@ _NO_FALLOCATE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}
 Shape = tuple[int, int, int]
 
 
-class Carry(Protocol):
-    """Something that goes from one step to the next and must survive an interruption."""
+class StepMaker(Protocol):
+    """Makes the features of one step after another; its state, if it has any, survives an interruption."""
+
+    def make_step(self, step: int) -> NDArray[Any]: ...
 
     def save_state(self) -> dict[str, NDArray[Any]]: ...
 
@@ -75,10 +76,8 @@ def write_features(
     graph_key: str,
     shape: Shape,
     dtype: DTypeLike,
-    make_step: Callable[[int], NDArray[Any]],
-    on_step: Callable[[int, float], None] | None = None,
+    maker: StepMaker,
     overwrite: bool = False,
-    carry: Carry | None = None,
     tell: Tell | None = None,
 ) -> Path:
     """Make and store all T steps, resuming where an earlier call with the same recipe was stopped.
@@ -89,10 +88,8 @@ def write_features(
         folder: of the graph.
         recipe: everything the values depend on, ready for JSON.
         graph_key: names the graph the features are made for.
-        make_step: returns `[N, d]` for a step; called in order.
-        on_step: called with (step, seconds) after each step is safe on disk.
+        maker: returns `[N, d]` for a step; called in order.
         overwrite: throw away an existing or unfinished set of that name.
-        carry: state that `make_step` hands on from step to step.
         tell: called with a line before waiting for another process.
 
     Returns:
@@ -104,7 +101,7 @@ def write_features(
         if target.exists() and not overwrite:
             _require_same(target, _read_meta(target), wanted)
         else:
-            _make_set(target, wanted, make_step, on_step, overwrite, carry)
+            _make_set(target, wanted, maker, overwrite)
     return target
 
 
@@ -155,14 +152,7 @@ def list_features(folder: Path) -> list[FeatureSet]:
     return found
 
 
-def _make_set(
-    target: Path,
-    wanted: dict[str, Any],
-    make_step: Callable[[int], NDArray[Any]],
-    on_step: Callable[[int, float], None] | None,
-    overwrite: bool,
-    carry: Carry | None,
-) -> None:
+def _make_set(target: Path, wanted: dict[str, Any], maker: StepMaker, overwrite: bool) -> None:
     """Make what is missing of `wanted`, then put it in the place of `target`."""
     partial = target.with_name(f"{target.name}.partial")
     if overwrite:
@@ -174,7 +164,7 @@ def _make_set(
                 _begin(partial, wanted)
             meta = _read_meta(partial)
             _require_same(partial, meta, wanted)
-            _finish_steps(partial, meta, make_step, on_step, carry)
+            _finish_steps(partial, meta, maker)
             _publish(partial, target)
     except OutOfSpaceError as error:
         if is_new:
@@ -247,37 +237,24 @@ def _begin(partial: Path, meta: dict[str, Any]) -> None:
     write_json(partial / META, meta)
 
 
-def _finish_steps(
-    partial: Path,
-    meta: dict[str, Any],
-    make_step: Callable[[int], NDArray[Any]],
-    on_step: Callable[[int, float], None] | None,
-    carry: Carry | None,
-) -> None:
+def _finish_steps(partial: Path, meta: dict[str, Any], maker: StepMaker) -> None:
     steps, done = meta["shape"][0], len(meta["checksums"])
     if done:
         _verify(partial, meta, _open_values(partial, meta))
-    if carry is not None and 0 < done < steps:
-        carry.load_state(_load_state(partial, done))
+    if 0 < done < steps:
+        maker.load_state(_load_state(partial, done))
     for step in range(done, steps):
         began = time.perf_counter()
-        block = np.ascontiguousarray(make_step(step), dtype=meta["dtype"])
+        block = np.ascontiguousarray(maker.make_step(step), dtype=meta["dtype"])
         if list(block.shape) != meta["shape"][1:]:
             raise StorageError(f"step {step} has shape {list(block.shape)}, not {meta['shape'][1:]}")
         _write_block(partial / VALUES, block, step)
-        if carry is not None:
-            _save_state(partial, step + 1, carry.save_state())
-        seconds = time.perf_counter() - began
-        meta = {
-            **meta,
-            "checksums": [*meta["checksums"], _checksum(block)],
-            "seconds": [*meta["seconds"], round(seconds, 3)],
-        }
+        _save_state(partial, step + 1, maker.save_state())
+        meta["checksums"].append(_checksum(block))
+        meta["seconds"].append(round(time.perf_counter() - began, 3))
         # The step counts as done from here on; what came before can be repeated.
         write_json(partial / META, meta)
         _drop_states(partial, step + 1)
-        if on_step:
-            on_step(step, seconds)
 
 
 def _write_block(path: Path, block: NDArray[Any], step: int) -> None:

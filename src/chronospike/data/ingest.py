@@ -62,7 +62,7 @@ def import_graph(
     rules = {"time_unit": time_unit, "on_missing": on_missing, "header": header, "delimiter": delimiter}
     events = _events(data, source, target, time, rules)
     times = make_steps(events.time, steps=steps, every=every, origin=origin, merge=merge)
-    found, facts = None, {}
+    found, facts = None, dict[str, int]()
     if labels is not None:
         found, facts = read_labels(labels, events.ids, node, label, header=header, on_unknown=on_unknown)
     graph = build_graph(events, times, directed=directed, labels=found, provenance=facts)

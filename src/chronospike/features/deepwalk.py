@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError, MissingPackageError
 from chronospike.features.noise import expected_visits, noise_table
-from chronospike.features.options import DeepWalk, Start
-from chronospike.features.skipgram import Progress, Schedule, Table, initial_tables, train_on_graph
+from chronospike.features.options import DeepWalk, Progress, Start
+from chronospike.features.skipgram import OnWalks, Schedule, Table, initial_tables, train_on_graph
 from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key, seen_nodes, walk_starts
 from chronospike.optional import has_triton
 
@@ -28,7 +28,7 @@ OnTokens = Callable[[int, int], None]
 class Trainer(Protocol):
     """What a device must offer for one step."""
 
-    def train_pass(self, starts: NDArray[np.int32], schedule: Schedule, on_walks: Progress | None) -> None: ...
+    def train_pass(self, starts: NDArray[np.int32], schedule: Schedule, on_walks: OnWalks | None) -> None: ...
 
     def finish(self) -> Tables: ...
 
@@ -40,7 +40,7 @@ class CpuTrainer:
         self.snapshot, self.tables, self.length, self.threads = snapshot, tables, length, threads
         self.noise = noise_table(expected_visits(snapshot, length))
 
-    def train_pass(self, starts: NDArray[np.int32], schedule: Schedule, on_walks: Progress | None) -> None:
+    def train_pass(self, starts: NDArray[np.int32], schedule: Schedule, on_walks: OnWalks | None) -> None:
         train_on_graph(self.tables, self.snapshot, starts, self.length, self.noise, schedule, self.threads, on_walks)
 
     def finish(self) -> Tables:
@@ -133,17 +133,20 @@ class DeepWalkSteps:
         graph: DynamicGraph,
         options: DeepWalk,
         device: str = "cpu",
-        on_tokens: Callable[[int, int, int], None] | None = None,
+        on_progress: Progress | None = None,
         start: Start | None = None,
     ) -> None:
-        """`on_tokens` is called with (step, tokens done, tokens of the step)."""
-        self.graph, self.options, self.device, self.on_tokens, self.start = graph, options, device, on_tokens, start
+        self.graph, self.options, self.device, self.start = graph, options, device, start
+        self.on_progress = on_progress
         self.previous: Tables | None = None
+        # Later snapshots hold more nodes and so more tokens; the number of seen nodes says how many.
+        seen = (np.asarray(graph.history.step_offsets[:, 1:]) > 0).sum(axis=0)
+        self.tokens_before = [0, *np.cumsum(seen * options.walks * options.epochs * options.length).tolist()]
 
     def make_step(self, step: int) -> Table:
         """`[N, d]` features of `step`; with a warm start call it in order."""
-        listen = self.on_tokens
-        report = None if listen is None else lambda done, total: listen(step, done, total)
+        listen, before = self.on_progress, self.tokens_before
+        report = None if listen is None else lambda done, _: listen(step, before[step] + done, before[-1])
         tables = deepwalk_step(self.graph, step, self.options, self.previous, self.device, report, self.start)
         self.previous = tables if self.options.warm_start else None
         return tables[0]
