@@ -10,12 +10,11 @@ import pytest
 
 from chronospike.data.attributes import Column
 from chronospike.data.build import build_graph
-from chronospike.data.equal_width import equal_width_steps
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.reading.attributes import encode_column, read_features
 from chronospike.data.reading.edges import events_from_arrays
 from chronospike.data.reading.tables import Sheet
-from chronospike.data.steps import distinct_steps
+from chronospike.data.steps import distinct_steps, equal_width_steps
 from chronospike.errors import InputError
 
 NAN = float("nan")
