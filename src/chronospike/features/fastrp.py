@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chronospike.cache_hints import prefetch_row
+from chronospike.cache_hints import prefetch
 from chronospike.compiled import njit
 from chronospike.data.graph import DynamicGraph
 from chronospike.features.options import FastRP, Progress
@@ -89,7 +89,7 @@ def _average(
         for edge in range(indptr[node], indptr[node] + degrees[node]):
             # Past the end of this row stands the next one, which comes next.
             if edge + _AHEAD < len(neighbours):
-                prefetch_row(source, neighbours[edge + _AHEAD])
+                prefetch(source, neighbours[edge + _AHEAD])
             row = source[neighbours[edge]]
             for d in range(len(out)):
                 out[d] += row[d]

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chronospike.cache_hints import prefetch_row
+from chronospike.cache_hints import prefetch
 from chronospike.compiled import njit
 from chronospike.features.noise import NoiseTable, draw_noise
 from chronospike.features.walks import Snapshot, derive_key, walk_into
@@ -168,16 +168,16 @@ def _train_walk(
 ) -> None:  # fmt: skip
     negatives, count = drawn.shape[1], len(gains)
     for i in range(size):
-        prefetch_row(inputs, walk[i])
+        prefetch(inputs, walk[i])
     for i in range(min(window, size)):
         _enter(inputs, walk[i], rows, before, i)
     for i in range(size):
         if i + window < size:
             _enter(inputs, walk[i + window], rows, before, i + window)
         if i + _AHEAD < size:
-            prefetch_row(outputs, walk[i + _AHEAD])
+            prefetch(outputs, walk[i + _AHEAD])
             for k in range(negatives):
-                prefetch_row(outputs, drawn[i + _AHEAD, k])
+                prefetch(outputs, drawn[i + _AHEAD, k])
         low, high = max(0, i - reach[i]), min(size, i + reach[i] + 1)
         _enter(outputs, walk[i], targets, changes, 0)
         for k in range(negatives):
