@@ -70,8 +70,8 @@ def test_the_best_is_tested_against_the_second_over_all_ratios() -> None:
     for number, one in enumerate(results):
         one["macro_f1"] += number / 1e5
     tests = summarise(results).tests
-    pooled = [test for test in tests if test.pairs.ratio is None]
-    assert [(test.pairs.metric, test.pairs.best, test.pairs.second) for test in pooled] == [
+    pooled = [test for test in tests if test.ratio is None]
+    assert [(test.metric, test.best, test.second) for test in pooled] == [
         ("macro_f1", "best", "second"),
         ("micro_f1", "best", "second"),
     ]

@@ -169,10 +169,9 @@ def _as_dict(comparison: Comparison, ended: Sequence[Mapping[str, Any]]) -> dict
         for (variant, ratio, metric), entry in comparison.entries.items()
     ]  # fmt: skip
     tests = [
-        {"metric": one.pairs.metric, "ratio": one.pairs.ratio, "best": one.pairs.best, "second": one.pairs.second,
-         "n": one.n, "p": one.p}
+        {"metric": one.metric, "ratio": one.ratio, "best": one.best, "second": one.second, "n": one.n, "p": one.p}
         for one in comparison.tests
-    ]  # fmt: skip
+    ]
     statuses = [one["status"] for one in ended]
     counts = {status: statuses.count(status) for status in ("done", "time", "failed")}
     return {"cells": counts, "entries": entries, "tests": tests, "costs": [asdict(one) for one in comparison.costs]}

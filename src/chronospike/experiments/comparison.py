@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from chronospike.experiments.paper_results import paper_score
-from chronospike.experiments.significance import LEVEL, PairedTest, Pairs, compare_pairs
+from chronospike.experiments.significance import LEVEL, PairedTest, with_p_values
 
 METRICS = {"macro_f1": "Macro-F1", "micro_f1": "Micro-F1"}
 Result = Mapping[str, Any]
@@ -91,21 +91,20 @@ def summarise(results: Sequence[Result], dataset: str | None = None) -> Comparis
             places = _ranks({name: entry.mean for name, entry in column.items()})
             for name, entry in column.items():
                 entries[name, ratio, metric] = replace(entry, rank=places[name])
-    family = [pairs for metric in METRICS for pairs in _family(entries, variants, ratios, metric)]
-    return Comparison(variants, ratios, entries, compare_pairs(family), [_cost(results, name) for name in variants])
+    family = [test for metric in METRICS for test in _family(entries, variants, ratios, metric)]
+    return Comparison(variants, ratios, entries, with_p_values(family), [_cost(results, name) for name in variants])
 
 
 def in_words(tests: Sequence[PairedTest], titles: Mapping[str, str]) -> list[str]:
     """A sentence for each test, and one for those that had too few runs."""
     sentences, left_out = [], []
     for test in tests:
-        pairs = test.pairs
-        what = f"{METRICS[pairs.metric]} {'over all ratios' if pairs.ratio is None else f'at {100 * pairs.ratio:g} %'}"
+        what = f"{METRICS[test.metric]} {'over all ratios' if test.ratio is None else f'at {100 * test.ratio:g} %'}"
         if test.p is None:
             left_out.append(f"{what} (n = {test.n})")
             continue
         verdict = "significant" if test.p <= LEVEL else "not significant"
-        names = f"{titles.get(pairs.best, pairs.best)} against {titles.get(pairs.second, pairs.second)}"
+        names = f"{titles.get(test.best, test.best)} against {titles.get(test.second, test.second)}"
         sentences.append(f"{what}: {names}, n = {test.n}, p = {test.p:.2g}, {verdict}.")
     return [*sentences, *([f"Too few runs for a test: {', '.join(left_out)}."] if left_out else [])]
 
@@ -134,7 +133,7 @@ def _ranks(means: Mapping[str, float | None]) -> dict[str, Rank]:
 
 def _family(
     entries: Mapping[tuple[str, float, str], Entry], variants: Sequence[str], ratios: Sequence[float], metric: str
-) -> list[Pairs]:
+) -> list[PairedTest]:
     """The best against the second at each ratio, and over all of them."""
     groups: list[tuple[float | None, Sequence[float]]] = [(ratio, [ratio]) for ratio in ratios]
     groups += [(None, ratios)] if len(ratios) > 1 else []
@@ -154,7 +153,7 @@ def _family(
             for seed, score in entries[best, ratio, metric].scores.items()
             if seed in entries[second, ratio, metric].scores
         ]
-        found.append(Pairs(metric, which, best, second, scores))
+        found.append(PairedTest(metric, which, best, second, scores))
     return found
 
 
