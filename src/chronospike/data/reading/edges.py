@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from chronospike.data.csr import IntArray, smallest_int
 from chronospike.data.events import Events
-from chronospike.data.ids import NodeIds
+from chronospike.data.ids import NodeIds, whole_numbers
 from chronospike.data.reading.columns import SOURCE, TARGET, TIME, Given, Role, find_column
 from chronospike.data.reading.json_lines import read_json
-from chronospike.data.reading.numbering import as_column, number_values, whole_numbers
+from chronospike.data.reading.numbering import as_column, number_values
 from chronospike.data.reading.tables import (
     Sheet,
     existing_file,
