@@ -35,7 +35,7 @@ def atomic_folder(target: Path, *, overwrite: bool = False, marker: str = "meta.
     with _partial_of(target) as (partial, place):
         partial.mkdir()
         yield partial
-        _swap(partial, place)
+        swap(partial, place)
 
 
 @contextmanager
@@ -166,7 +166,8 @@ def _partial_of(target: Path) -> Iterator[tuple[Path, Path]]:
             raise
 
 
-def _swap(partial: Path, place: Path) -> None:
+def swap(partial: Path, place: Path) -> None:
+    """Put `partial` in the place of what is there, if anything is."""
     if not place.exists():
         partial.rename(place)
         return

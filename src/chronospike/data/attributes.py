@@ -217,12 +217,8 @@ def default_columns(width: int) -> tuple[Column, ...]:
     return tuple(Column(f"x{k}") for k in range(width))
 
 
-def columns_to_json(columns: Sequence[Column]) -> list[dict[str, Any]]:
-    return [asdict(column) for column in columns]
-
-
 def columns_from_json(content: Any, width: int, origin: str) -> tuple[Column, ...]:
-    """The inverse of `columns_to_json`, checked: `width` columns with different names."""
+    """Columns as `asdict` makes them, checked: `width` of them, with different names."""
     try:
         columns = tuple(
             Column(str(entry["name"]), entry["kind"], tuple(map(str, entry["values"]))) for entry in content

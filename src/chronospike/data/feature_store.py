@@ -26,7 +26,7 @@ from numpy.typing import DTypeLike, NDArray
 from chronospike._version import __version__
 from chronospike.data.meta import FeaturesMeta, check_meta
 from chronospike.errors import InputError, OutOfSpaceError, StorageError, nearest
-from chronospike.files import read_json, space_errors, write_json
+from chronospike.files import read_json, space_errors, swap, write_json
 from chronospike.locks import Tell, wait_for
 from chronospike.threads import run_chunks
 
@@ -165,7 +165,8 @@ def _make_set(target: Path, wanted: dict[str, Any], maker: StepMaker, overwrite:
             meta = _read_meta(partial)
             _require_same(partial, meta, wanted)
             _finish_steps(partial, meta, maker)
-            _publish(partial, target)
+            _drop_states(partial, None)
+            swap(partial, target)
     except OutOfSpaceError as error:
         if is_new:
             shutil.rmtree(partial, ignore_errors=True)
@@ -290,18 +291,6 @@ def _drop_states(partial: Path, keep: int | None) -> None:
     for folder in partial.glob("state-*"):
         if keep is None or folder != _state_folder(partial, keep):
             shutil.rmtree(folder)
-
-
-def _publish(partial: Path, target: Path) -> None:
-    _drop_states(partial, None)
-    if not target.exists():
-        partial.rename(target)
-        return
-    aside = target.with_name(f".{target.name}.old")
-    shutil.rmtree(aside, ignore_errors=True)
-    target.rename(aside)
-    partial.rename(target)
-    shutil.rmtree(aside)
 
 
 def _read_meta(folder: Path) -> dict[str, Any]:

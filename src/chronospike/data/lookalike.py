@@ -163,7 +163,7 @@ def _distinct_edges(
         source = _pick(people.zeal, low, people.zeal[people.arrived[later + 1]], rng)
         fresh, fresh_steps = _draw_pairs(source, later, sizes, people, rng)
         fresh, fresh_steps = _without_repeats(fresh, fresh_steps, len(fresh), rng)
-        new = ~_contained(fresh, keys)
+        new = ~np.isin(fresh, keys, assume_unique=True, kind="sort")
         fresh, fresh_steps = _without_repeats(fresh[new], fresh_steps[new], missing, rng)
         keys, steps = np.concatenate([keys, fresh]), np.concatenate([steps, fresh_steps])
     else:
@@ -208,11 +208,6 @@ def _without_repeats(
         kept = np.sort(rng.permutation(len(keys))[:at_most])
         keys, steps = keys[kept], steps[kept]
     return keys, steps
-
-
-def _contained(values: Ints, within: Ints) -> NDArray[np.bool_]:
-    """`[len(values)]` which of the sorted distinct `values` are in `within`."""
-    return np.isin(values, within, assume_unique=True, kind="sort")
 
 
 def _running_sum(values: Floats) -> Floats:

@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from chronospike._version import __version__
-from chronospike.data.attributes import Column, columns_from_json, columns_to_json
+from chronospike.data.attributes import Column, columns_from_json
 from chronospike.data.csr import TimeSlicedCSR
 from chronospike.data.events import EventLog
 from chronospike.data.feature_store import list_features, open_features
@@ -31,7 +30,7 @@ from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
 from chronospike.data.meta import GraphMeta, check_meta
 from chronospike.errors import GraphError, InputError, StorageError
-from chronospike.files import atomic_folder, read_json
+from chronospike.files import atomic_folder, read_json, write_json
 
 FORMAT = "chronospike-graph"
 VERSION = 1
@@ -58,15 +57,14 @@ def save_graph(graph: DynamicGraph, folder: str | Path, *, overwrite: bool = Fal
             "chronospike": __version__,
             "directed": graph.directed,
             "class_names": list(graph.class_names),
-            "columns": columns_to_json(graph.columns),
+            "columns": [asdict(column) for column in graph.columns],
             "counts": _counts(graph),
             "facts": graph.facts,
             "arrays": arrays,
             # Not among the arrays, so that keys are those of folders without events, which earlier versions wrote.
             "events": events or None,
         }
-        text = json.dumps(meta, indent=2, ensure_ascii=False)
-        (partial / "meta.json").write_text(text + "\n", encoding="utf-8")
+        write_json(partial / "meta.json", meta)
     return folder
 
 
@@ -245,29 +243,21 @@ def _arrays(graph: DynamicGraph) -> dict[str, NDArray[Any]]:
 
 def _write_array(path: Path, array: NDArray[Any]) -> dict[str, Any]:
     """Write in bounded pieces: plain writes report a full disk, which a memory map would not survive."""
-    digest = hashlib.sha256()
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(
             file, np.lib.format.header_data_from_array_1_0(np.empty((0,), array.dtype)) | {"shape": array.shape}
         )
-        for piece in _pieces(array):
-            file.write(piece.data)
-            digest.update(piece.data)
-    return {"dtype": array.dtype.str, "shape": list(array.shape), "sha256": digest.hexdigest()}
+        return {"dtype": array.dtype.str, "shape": list(array.shape), "sha256": _array_sum(array, file)}
 
 
-def _pieces(array: NDArray[Any]) -> Iterator[NDArray[np.uint8]]:
-    """The bytes of `array` in C order, a bounded number of rows at a time."""
-    rows = max(1, _CHUNK_BYTES // max(1, array[:1].nbytes)) if array.ndim else 1
+def _array_sum(array: NDArray[Any], file: BinaryIO | None = None) -> str:
+    """The checksum of an array's values; they are written to `file` meanwhile, if there is one."""
+    digest, rows = hashlib.sha256(), max(1, _CHUNK_BYTES // max(1, array[:1].nbytes))
     for start in range(0, len(array), rows):
-        yield np.ascontiguousarray(array[start : start + rows]).reshape(-1).view(np.uint8)
-
-
-def _array_sum(array: NDArray[Any]) -> str:
-    """The checksum of an array's values."""
-    digest = hashlib.sha256()
-    for piece in _pieces(array):
-        digest.update(piece.data)
+        piece = np.ascontiguousarray(array[start : start + rows]).reshape(-1).view(np.uint8).data
+        digest.update(piece)
+        if file is not None:
+            file.write(piece)
     return digest.hexdigest()
 
 
