@@ -13,7 +13,7 @@ from chronospike.nn.aggregate import AttentiveAggregator, aggregate_tree
 from chronospike.nn.cpu import attention, schedule
 from chronospike.nn.cpu.attention import attend, worthwhile
 from chronospike.nn.cpu.attention_common import Tree
-from chronospike.nn.cpu.distinct import distinct_nodes
+from chronospike.nn.cpu.projected import distinct_nodes
 from chronospike.nn.dispatch import PLAIN
 from chronospike.nn.tree_features import TreeFeatures
 

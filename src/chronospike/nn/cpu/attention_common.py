@@ -106,7 +106,7 @@ class Sums(NamedTuple):
         return (*grad_own[:2], *grad_near[:2], grad_own[2], grad_near[2])
 
 
-@njit(nogil=True, cache=True)
+@njit
 def gather(table: Any, base: int, nodes: Any, low: int, high: int, out: Any) -> None:
     """`out[i - low] = table[base + nodes[i]]` for i from `low` to `high`."""
     for i in range(low, high):
@@ -115,7 +115,7 @@ def gather(table: Any, base: int, nodes: Any, low: int, high: int, out: Any) -> 
             copy[d] = row[d]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def softmax(logits: Any, slope: Any) -> None:
     """In place, `[S, H]` over S after a LeakyReLU. Where a logit was not above zero, its weight gets a minus sign."""
     for h in range(logits.shape[1]):
@@ -132,7 +132,7 @@ def softmax(logits: Any, slope: Any) -> None:
             logits[s, h] /= total
 
 
-@njit(nogil=True, cache=True)
+@njit
 def softmax_back(weights: Any, grad_logits: Any, slope: Any) -> None:
     """In place, from the gradients of the weights of `softmax` to those of the logits it was given, `[S, H]`."""
     for h in range(grad_logits.shape[1]):
