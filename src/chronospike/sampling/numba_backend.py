@@ -12,7 +12,7 @@ from chronospike.cache_hints import prefetch
 from chronospike.compiled import njit
 from chronospike.data.graph import DynamicGraph
 from chronospike.rng_kernels import below_numba, chance_numba, derive_numba
-from chronospike.sampling.settings import SamplingSettings
+from chronospike.sampling.hybrid import SamplingSettings
 from chronospike.threads import run_chunks
 
 
