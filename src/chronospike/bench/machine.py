@@ -24,18 +24,13 @@ def measure_machine(device: torch.device, half: bool = False, repeats: int = 5) 
     """The best of a few copies and products; `half` is the precision the network's products are taken in."""
     values = torch.ones(_COPY_BYTES[device.type] // 4, device=device)
     target = torch.empty_like(values)
-    copy = fastest(lambda: target.copy_(values), device, repeats)
+    copy = min(timings(lambda: target.copy_(values), device, repeats))
     size = _PRODUCT_SIZE[device.type]
     dtype = torch.float16 if half else torch.float32
     left = torch.ones(size, size, device=device, dtype=dtype)
     result = torch.empty_like(left)
-    product = fastest(lambda: torch.mm(left, left, out=result), device, repeats)
+    product = min(timings(lambda: torch.mm(left, left, out=result), device, repeats))
     return Machine(2 * values.numel() * 4 / copy, 2 * size**3 / product)
-
-
-def fastest(work: Callable[[], object], device: torch.device, repeats: int) -> float:
-    """Seconds of the fastest of some runs, after one that does not count."""
-    return min(timings(work, device, repeats))
 
 
 def timings(work: Callable[[], object], device: torch.device, repeats: int) -> list[float]:

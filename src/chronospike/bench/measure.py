@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chronospike.bench.machine import Machine, measure_machine, settle
+from chronospike.bench.machine import Machine, measure_machine, settle, timings
 from chronospike.bench.roofline import STAGES, Work, step_work
 from chronospike.data.graph import DynamicGraph
 from chronospike.device import peak_memory
@@ -116,12 +116,9 @@ def _run(trainer: Trainer, epoch: int, count: int) -> float:
 def time_inference(network: ChronoSpikeNetwork) -> dict[str, Any]:
     """All nodes, or as many as the time allows."""
     nodes = network.task.graph.num_nodes
-    count = min(nodes, 4096)
-    network.infer(network.module, np.arange(count))
-    began = time.perf_counter()
-    network.infer(network.module, np.arange(count))
-    rate = count / (time.perf_counter() - began)
-    count = min(nodes, max(count, int(rate * _SECONDS)))
+    count, device = min(nodes, 4096), network.task.device
+    (once,) = timings(lambda: network.infer(network.module, np.arange(count)), device, 1)
+    count = min(nodes, max(count, int(count / once * _SECONDS)))
     began = time.perf_counter()
     network.infer(network.module, np.arange(count))
     seconds = time.perf_counter() - began
@@ -139,6 +136,9 @@ class _Flow:
     losses: Tensor
 
 
+_Stage = tuple[str, Callable[[_Flow], None]]
+
+
 def time_stages(trainer: Trainer, network: ChronoSpikeNetwork, batch: int) -> dict[str, float]:
     """Median seconds of each of `STAGES` in a step like the training's.
 
@@ -151,7 +151,7 @@ def time_stages(trainer: Trainer, network: ChronoSpikeNetwork, batch: int) -> di
         return _graph_times(parts, device) if device.type == "cuda" else _stage_times(parts)
 
 
-def _stage_times(parts: list[tuple[str, Callable[[_Flow], None]]]) -> dict[str, float]:
+def _stage_times(parts: list[_Stage]) -> dict[str, float]:
     times: dict[str, list[float]] = {name: [] for name in STAGES}
     for repeat in range(_STAGE_REPEATS + 1):
         flow = _Flow(*(None,) * 5)  # type: ignore[arg-type]
@@ -166,7 +166,7 @@ def _stage_times(parts: list[tuple[str, Callable[[_Flow], None]]]) -> dict[str, 
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def _parts(trainer: Trainer, network: ChronoSpikeNetwork, roots: Any) -> list[tuple[str, Callable[[_Flow], None]]]:
+def _parts(trainer: Trainer, network: ChronoSpikeNetwork, roots: Any) -> list[_Stage]:
     """The step in order, a stage and what it does at a time."""
     model, device, context = cast(ChronoSpike, network.module), network.task.device, trainer.context
     model.train()
@@ -219,7 +219,7 @@ def _parts(trainer: Trainer, network: ChronoSpikeNetwork, roots: Any) -> list[tu
     return [("sample", sample), *layers, ("temporal", read), ("loss", lose), ("backward", back), ("optimiser", update)]
 
 
-def _graph_times(parts: list[tuple[str, Callable[[_Flow], None]]], device: torch.device) -> dict[str, float]:
+def _graph_times(parts: list[_Stage], device: torch.device) -> dict[str, float]:
     result = dict.fromkeys(STAGES, 0.0)
     before = 0.0
     for count in range(1, len(parts) + 1):
@@ -229,7 +229,7 @@ def _graph_times(parts: list[tuple[str, Callable[[_Flow], None]]], device: torch
     return result
 
 
-def _captured_seconds(parts: list[tuple[str, Callable[[_Flow], None]]], device: torch.device) -> float:
+def _captured_seconds(parts: list[_Stage], device: torch.device) -> float:
     def all_of_them() -> None:
         flow = _Flow(*(None,) * 5)  # type: ignore[arg-type]
         for _, work in parts:
@@ -244,14 +244,7 @@ def _captured_seconds(parts: list[tuple[str, Callable[[_Flow], None]]], device: 
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):
         all_of_them()
-    times = []
-    for _ in range(4 * _STAGE_REPEATS):
-        settle(device)
-        began = time.perf_counter()
-        graph.replay()
-        settle(device)
-        times.append(time.perf_counter() - began)
-    return statistics.median(times)
+    return statistics.median(timings(graph.replay, device, 4 * _STAGE_REPEATS))
 
 
 def stage_rows(stages: dict[str, float], work: dict[str, Work], machine: Machine) -> list[dict[str, Any]]:
