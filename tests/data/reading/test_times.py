@@ -129,7 +129,7 @@ def test_what_is_no_unix_time_is_refused(values: Any, unit: str, message: str) -
 def test_rows_left_out_before_are_counted_in_messages() -> None:
     sheet = Sheet(pa.table({"time": ["1", "", "later"]}), "edges.csv")
     with pytest.raises(InputError, match="row 3: time 'later'"):
-        read_times(sheet, pa.chunked_array([["1", "later"]]), np.array([0, 2]))
+        read_times(sheet.only(np.array([0, 2])), pa.chunked_array([["1", "later"]]))
 
 
 def test_many_different_times_are_read_like_few() -> None:

@@ -234,7 +234,7 @@ def _days(sheet: Sheet, column: pa.ChunkedArray) -> NDArray[np.float32]:
     """Dates as days since 1970."""
     present = ~missing(column)
     values = np.full(len(column), np.nan, dtype=np.float32)
-    times = read_times(sheet, column.filter(pa.array(present)), np.flatnonzero(present))
+    times = read_times(sheet.only(np.flatnonzero(present)), column.filter(pa.array(present)))
     values[present] = times.astype("datetime64[us]").astype(np.int64) / _DAY
     return values
 

@@ -109,7 +109,7 @@ def _times(sheet: Sheet, index: int, gap: NDArray[np.bool_]) -> tuple[Times | No
     if not len(rows):
         return None, f"{sheet.origin}: no row has a source, a target and a time"
     try:
-        times = read_times(sheet, time_column(sheet, index).filter(pa.array(~gap)), rows)
+        times = read_times(sheet.only(rows), time_column(sheet, index).filter(pa.array(~gap)))
     except InputError as error:
         return None, str(error)
     first, last = times.min(), times.max()

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from chronospike.data.csr import IntArray, smallest_int
 from chronospike.data.events import Events
@@ -94,8 +93,8 @@ def read_events(
     v = find_column(sheet, TARGET, target, taken=[u])
     t = find_column(sheet, TIME, time, taken=[u, v])
     columns = {"source": sheet.column(u), "target": sheet.column(v), "time": time_column(sheet, t)}
-    kept, rows = _complete_rows(sheet, columns, {"source": u, "target": v, "time": t}, on_missing)
-    times = read_times(sheet, kept["time"], rows, time_unit)
+    kept, left = _complete_rows(sheet, columns, {"source": u, "target": v, "time": t}, on_missing)
+    times = read_times(left, kept["time"], time_unit)
     ids, (sources, targets) = number_values(kept["source"], kept["target"])
     dropped = len(sheet) - len(times)
     return Events(sources, targets, times, ids, sheet.origin, dropped, unused_columns(sheet, (u, v, t)))
@@ -125,7 +124,7 @@ def events_from_arrays(source: Any, target: Any, time: Any, ids: Any = None, *, 
     sheet = Sheet(pa.table({"time": columns["time"]}), "arrays")
     moments = time_column(sheet, 0)
     _complete_rows(sheet, {"time": moments}, {"time": 0}, "error")
-    return Events(ends[0], ends[1], read_times(sheet, moments, unit=time_unit), node_ids)
+    return Events(ends[0], ends[1], read_times(sheet, moments, time_unit), node_ids)
 
 
 def is_rows_of_edges(data: Any) -> bool:
@@ -173,12 +172,12 @@ def check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
 
 def _complete_rows(
     sheet: Sheet, columns: dict[str, pa.ChunkedArray], places: dict[str, int], on_missing: str
-) -> tuple[dict[str, pa.ChunkedArray], NDArray[np.int64] | None]:
-    """The columns without the rows that lack a value, and the rows left; None if that is all of them."""
+) -> tuple[dict[str, pa.ChunkedArray], Sheet]:
+    """The columns without the rows that lack a value, and the sheet for messages about those left."""
     gaps = {role: missing(column) for role, column in columns.items()}
     gap = np.logical_or.reduce(list(gaps.values()))
     if not gap.any():
-        return columns, None
+        return columns, sheet
     if on_missing == "error":
         first = int(np.argmax(gap))
         role = next(role for role, absent in gaps.items() if absent[first])
@@ -188,7 +187,7 @@ def _complete_rows(
     if not len(rows):
         raise InputError(f"{sheet.origin}: no row has a source, a target and a time")
     mask = pa.array(~gap)
-    return {role: column.filter(mask) for role, column in columns.items()}, rows
+    return {role: column.filter(mask) for role, column in columns.items()}, sheet.only(rows)
 
 
 def _indices(name: str, column: pa.ChunkedArray, count: int) -> IntArray:

@@ -61,7 +61,13 @@ def read_labels(
     result = np.full(len(ids), -1, dtype=np.int64)
     index, rows = index[known], rows[known]
     result[index] = codes
-    _refuse_contradictions(sheet, ids, names, index, codes, result, rows)
+    clash = contradiction(index, codes, result)
+    if clash is not None:
+        here, there = (f"'{names[int(codes[row])]}'" for row in clash[::-1])
+        raise InputError(
+            f"{sheet.at(rows[clash[1]])}: node '{ids[int(index[clash[0]])]}' is {here} here and {there} in row "
+            f"{sheet.row_of(int(rows[clash[0]]))}. Keep one of the two"
+        )
     facts = {
         "label_rows": len(sheet),
         "labels_missing": int(len(sheet) - given.sum()),
@@ -103,22 +109,16 @@ def known_nodes(
     raise InputError(f"{sheet.origin}: {count} not in the graph, {shown}. Pass --on-unknown drop to leave them out.")
 
 
-def _refuse_contradictions(
-    sheet: Sheet,
-    ids: NodeIds,
-    names: NodeIds,
-    index: NDArray[np.int64],
-    codes: NDArray[Any],
-    result: NDArray[np.int64],
-    rows: NDArray[np.int64],
-) -> None:
-    differs = np.flatnonzero(result[index] != codes)
+def contradiction(index: NDArray[np.int64], codes: NDArray[Any], last: NDArray[np.int64]) -> tuple[int, int] | None:
+    """Two rows that say different things of one node, if there are any, the earlier one first.
+
+    Args:
+        index, codes: `[K]` of each row, the node and what is said of it.
+        last: `[N]` what the last row of each node says.
+    """
+    differs = np.flatnonzero(last[index] != codes)
     if not len(differs):
-        return
+        return None
     one = int(differs[0])
-    other = int(np.flatnonzero((index == index[one]) & (codes == result[index[one]]))[0])
-    first, second = sorted((one, other))
-    raise InputError(
-        f"{sheet.at(rows[second])}: node '{ids[int(index[one])]}' is '{names[int(codes[second])]}' here and "
-        f"'{names[int(codes[first])]}' in row {sheet.row_of(int(rows[first]))}. Keep one of the two"
-    )
+    other = int(np.flatnonzero((index == index[one]) & (codes == last[index[one]]))[0])
+    return min(one, other), max(one, other)

@@ -7,7 +7,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -71,6 +71,10 @@ class Sheet:
     def column(self, index: int) -> pa.ChunkedArray:
         """Column `index` as plain numbers, text, booleans, dates or timestamps."""
         return plain(self.table.column(index), f"{self.origin}: column '{self.names[index]}'")
+
+    def only(self, rows: NDArray[np.int64]) -> Sheet:
+        """The same for messages about values that stand in these rows alone."""
+        return replace(self, row_of=lambda index: self.row_of(int(rows[index])))
 
     def at(self, index: int) -> str:
         """`edges.csv row 1042`, for messages."""

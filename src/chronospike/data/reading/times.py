@@ -32,20 +32,17 @@ def time_column(sheet: Sheet, index: int) -> pa.ChunkedArray:
     return pc.utf8_trim_whitespace(column) if is_text(column) else column
 
 
-def read_times(
-    sheet: Sheet, column: pa.ChunkedArray, rows: NDArray[np.int64] | None = None, unit: str | None = None
-) -> NDArray[Any]:
-    """`[E]` times of a column without missing values.
+def read_times(sheet: Sheet, column: pa.ChunkedArray, unit: str | None = None) -> NDArray[Any]:
+    """`[E]` times of a column without missing values, whose k-th value stands in the k-th row of `sheet`.
 
     Text is read as integers, else as numbers, else as ISO dates; a date with 'Z' or an offset is turned into UTC,
     one without is left as it is. Nothing is guessed: a column of dates and numbers is refused.
 
     Args:
-        rows: the row of `sheet` each value stands in; by default the k-th in the k-th.
         unit: `s`, `ms`, `us` or `ns` if the numbers are Unix time; they then become dates.
     """
-    times = _as_given(sheet, column, rows)
-    return times if unit is None else _from_unix(sheet, times, rows, unit)
+    times = _as_given(sheet, column)
+    return times if unit is None else _from_unix(sheet, times, unit)
 
 
 def as_date(value: Any) -> np.datetime64 | None:
@@ -91,9 +88,9 @@ def as_number(value: Any) -> int | float | None:
     return None
 
 
-def _as_given(sheet: Sheet, column: pa.ChunkedArray, rows: NDArray[np.int64] | None) -> NDArray[Any]:
+def _as_given(sheet: Sheet, column: pa.ChunkedArray) -> NDArray[Any]:
     if is_text(column):
-        return _from_text(sheet, column, rows)
+        return _from_text(sheet, column)
     kind = column.type
     if pa.types.is_integer(kind):
         try:
@@ -104,7 +101,7 @@ def _as_given(sheet: Sheet, column: pa.ChunkedArray, rows: NDArray[np.int64] | N
         values = np.asarray(column.cast(pa.float64()).to_numpy())
         if not np.isfinite(values).all():
             bad = int(np.argmin(np.isfinite(values)))
-            raise InputError(f"{_where(sheet, rows, bad)}: time '{values[bad]}' is not finite")
+            raise InputError(f"{sheet.at(bad)}: time '{values[bad]}' is not finite")
         return values
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         if pa.types.is_timestamp(kind) and kind.tz is not None:
@@ -114,7 +111,7 @@ def _as_given(sheet: Sheet, column: pa.ChunkedArray, rows: NDArray[np.int64] | N
     raise InputError(f"{sheet.origin}: a time column of type {kind} cannot be used; give numbers or dates")
 
 
-def _from_unix(sheet: Sheet, times: NDArray[Any], rows: NDArray[np.int64] | None, unit: str) -> NDArray[Any]:
+def _from_unix(sheet: Sheet, times: NDArray[Any], unit: str) -> NDArray[Any]:
     """Dates from Unix time. Those outside the years 1 to 9999 are refused: most likely the unit is another."""
     if unit not in TIME_UNITS:
         raise InputError(f"time_unit '{unit}' is not one of: {', '.join(TIME_UNITS)}.{nearest(unit, TIME_UNITS)}")
@@ -124,29 +121,29 @@ def _from_unix(sheet: Sheet, times: NDArray[Any], rows: NDArray[np.int64] | None
     if not inside.all():
         bad = int(np.argmin(inside))
         raise InputError(
-            f"{_where(sheet, rows, bad)}: time {times[bad]} in {unit} is outside the years 1 to 9999. "
+            f"{sheet.at(bad)}: time {times[bad]} in {unit} is outside the years 1 to 9999. "
             f"Choose another --time-unit: {', '.join(TIME_UNITS)}"
         )
     scaled = times // 1000 if unit == "ns" else np.round(times * (10**6 // TIME_UNITS[unit]))
     return np.asarray(scaled.astype(np.int64).astype("datetime64[us]"))
 
 
-def _from_text(sheet: Sheet, column: pa.ChunkedArray, rows: NDArray[np.int64] | None) -> NDArray[Any]:
+def _from_text(sheet: Sheet, column: pa.ChunkedArray) -> NDArray[Any]:
     texts, codes = _texts(column)
     is_number = np.asarray(pc.match_substring_regex(texts, NUMBER).to_numpy(zero_copy_only=False), dtype=bool)
     if is_number.all():
-        return np.take(_numbers(sheet, texts, codes, rows), codes)
+        return np.take(_numbers(sheet, texts, codes), codes)
     days = _dates(texts.filter(pa.array(~is_number)))
     unreadable = np.zeros(len(texts), dtype=bool)
     unreadable[~is_number] = np.isnat(days)
     if unreadable.any():
         bad = _first(codes, unreadable)
-        raise InputError(f"{_where(sheet, rows, bad)}: time '{column[bad]}' is not a number or an ISO date.")
+        raise InputError(f"{sheet.at(bad)}: time '{column[bad]}' is not a number or an ISO date.")
     if is_number.any():
         number, day = _first(codes, is_number), _first(codes, ~is_number)
         raise InputError(
-            f"{_where(sheet, rows, max(number, day))}: time '{column[max(number, day)]}' and, in row "
-            f"{_row(sheet, rows, min(number, day))}, '{column[min(number, day)]}': one is a number, the other a date"
+            f"{sheet.at(max(number, day))}: time '{column[max(number, day)]}' and, in row "
+            f"{sheet.row_of(min(number, day))}, '{column[min(number, day)]}': one is a number, the other a date"
         )
     return np.take(days, codes)
 
@@ -159,7 +156,7 @@ def _texts(column: pa.ChunkedArray) -> tuple[pa.Array, NDArray[Any]]:
     return distinct_values(column)
 
 
-def _numbers(sheet: Sheet, texts: pa.Array, codes: NDArray[Any], rows: NDArray[np.int64] | None) -> NDArray[Any]:
+def _numbers(sheet: Sheet, texts: pa.Array, codes: NDArray[Any]) -> NDArray[Any]:
     unsigned = pc.utf8_ltrim(texts, "+")
     if pc.all(pc.match_substring_regex(texts, INTEGER)).as_py():
         try:
@@ -169,7 +166,7 @@ def _numbers(sheet: Sheet, texts: pa.Array, codes: NDArray[Any], rows: NDArray[n
     values = np.asarray(unsigned.cast(pa.float64()).to_numpy())
     if not np.isfinite(values).all():
         bad = _first(codes, ~np.isfinite(values))
-        raise InputError(f"{_where(sheet, rows, bad)}: time '{texts[int(codes[bad])]}' is too large for a number")
+        raise InputError(f"{sheet.at(bad)}: time '{texts[int(codes[bad])]}' is too large for a number")
     return values
 
 
@@ -197,11 +194,3 @@ def _date(text: str) -> datetime | None:
 
 def _first(codes: NDArray[Any], chosen: NDArray[np.bool_]) -> int:
     return int(np.argmax(chosen[codes]))
-
-
-def _row(sheet: Sheet, rows: NDArray[np.int64] | None, index: int) -> int:
-    return sheet.row_of(index if rows is None else int(rows[index]))
-
-
-def _where(sheet: Sheet, rows: NDArray[np.int64] | None, index: int) -> str:
-    return sheet.at(index if rows is None else int(rows[index]))
