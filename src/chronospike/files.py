@@ -162,7 +162,8 @@ def _partial_of(target: Path) -> Iterator[tuple[Path, Path]]:
         except BaseException:
             _remove(partial)
             for folder in reversed(made):
-                _remove_if_empty(folder)
+                with suppress(OSError):
+                    folder.rmdir()
             raise
 
 
@@ -236,11 +237,6 @@ def _remove(path: Path) -> None:
             with suppress(OSError):
                 Path(folder).chmod(stat.S_IRWXU)
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _remove_if_empty(folder: Path) -> None:
-    with suppress(OSError):
-        folder.rmdir()
 
 
 def _existing_parent(path: Path) -> Path:

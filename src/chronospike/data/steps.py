@@ -111,7 +111,7 @@ def merge_steps(steps: Steps, k: int) -> Steps:
     )  # fmt: skip
 
 
-def equal_width_steps(time: NDArray[Any], every: str | float, origin: Any = None, limit: int = MOST_STEPS) -> Steps:
+def equal_width_steps(time: NDArray[Any], every: str | float, origin: Any = None) -> Steps:
     """Steps of one width, from the one that holds the first event on; those without events are kept.
 
     Step k holds the times from `start[k]` up to, but not including, `end[k]`, which is `start[k + 1]`. The bounds lie
@@ -139,15 +139,15 @@ def equal_width_steps(time: NDArray[Any], every: str | float, origin: Any = None
         rule += f" from {format_time(time.min() if given is None else given)}"
     try:
         if unit in MONTHS:
-            bounds = _calendar_bounds(time, amount * MONTHS[unit], YEAR_ZERO if given is None else given, limit)
+            bounds = _calendar_bounds(time, amount * MONTHS[unit], YEAR_ZERO if given is None else given)
             index = _places(bounds, time)
         elif is_date:
             moments = time.astype(np.int64)
             zero = moments.min() if given is None else given.astype(np.int64)
-            whole, index = _even_steps(moments, Fraction(round(amount * UNITS[unit])), _exact(zero), limit)
+            whole, index = _even_steps(moments, Fraction(round(amount * UNITS[unit])), _exact(zero))
             bounds = whole.astype(time.dtype)
         else:
-            bounds, index = _even_steps(time, amount, _exact(time.min() if given is None else given), limit)
+            bounds, index = _even_steps(time, amount, _exact(time.min() if given is None else given))
     except InputError as error:
         raise InputError(f"--every {every}: {error}") from None
     except OverflowError:
@@ -181,18 +181,16 @@ def _exact(number: Any) -> Fraction:
     return Fraction(repr(number.item() if isinstance(number, np.generic) else number))
 
 
-def _even_steps(
-    time: NDArray[Any], width: Fraction, zero: Fraction, limit: int
-) -> tuple[NDArray[Any], NDArray[np.int32]]:
+def _even_steps(time: NDArray[Any], width: Fraction, zero: Fraction) -> tuple[NDArray[Any], NDArray[np.int32]]:
     """Bounds `[T + 1]` at whole widths from `zero`, and the step of each time."""
     if not width:
         raise InputError("narrower than a microsecond")
     if time.dtype.kind == "i" and width.denominator == zero.denominator == 1:
-        numbers = _numbers_of_bounds(time, width, zero, limit)
+        numbers = _numbers_of_bounds(time, width, zero)
         bounds = np.array([int(zero + k * width) for k in (*numbers, numbers[-1] + 1)], dtype=np.int64)
         return bounds, _places(bounds, time)
     time = time.astype(np.float64)
-    numbers = _numbers_of_bounds(time, width, zero, limit)
+    numbers = _numbers_of_bounds(time, width, zero)
     around = range(numbers[0], numbers[-1] + 3)
     bounds = np.array([float(zero + k * width) for k in around])
     if (np.diff(bounds) <= 0).any():
@@ -205,14 +203,14 @@ def _even_steps(
     return bounds, index
 
 
-def _numbers_of_bounds(time: NDArray[Any], width: Fraction, zero: Fraction, limit: int) -> range:
+def _numbers_of_bounds(time: NDArray[Any], width: Fraction, zero: Fraction) -> range:
     """k of the bounds zero + k * width that start the steps from the first to the last event."""
     low, high = ((_exact(moment) - zero) // width for moment in (time.min(), time.max()))
-    _check_count(high - low + 1, limit)
+    _check_count(high - low + 1)
     return range(low, high + 1)
 
 
-def _calendar_bounds(time: NDArray[Any], months: Fraction, zero: np.datetime64, limit: int) -> NDArray[np.datetime64]:
+def _calendar_bounds(time: NDArray[Any], months: Fraction, zero: np.datetime64) -> NDArray[np.datetime64]:
     """`[T + 1]` dates that lie a whole multiple of `months` from `zero`, on its day of the month or the last one."""
     if months.denominator != 1:
         raise InputError("months, quarters and years must come to whole months")
@@ -234,7 +232,7 @@ def _calendar_bounds(time: NDArray[Any], months: Fraction, zero: np.datetime64, 
         # A month may begin before its boundary day, and a time in between belongs to the step before.
         ends.append(k - int(bounds(k, k)[0] > moment))
     low, high = ends
-    _check_count(high - low + 1, limit)
+    _check_count(high - low + 1)
     return bounds(low, high + 1)
 
 
@@ -248,6 +246,6 @@ def _places(bounds: NDArray[Any], time: NDArray[Any]) -> NDArray[np.int32]:
     return (np.searchsorted(bounds, time, side="right") - 1).astype(np.int32)
 
 
-def _check_count(count: int, limit: int) -> None:
-    if count > limit:
-        raise InputError(f"makes {count:,} steps, and at most {limit:,} are allowed. Widen them")
+def _check_count(count: int) -> None:
+    if count > MOST_STEPS:
+        raise InputError(f"makes {count:,} steps, and at most {MOST_STEPS:,} are allowed. Widen them")
