@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from chronospike.compiled import njit
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ingest import import_graph
-from chronospike.features.deepwalk import deepwalk_step
+from chronospike.features.deepwalk import DeepWalkSteps
 from chronospike.features.noise import NoiseTable, expected_visits, noise_table
 from chronospike.features.options import DeepWalk
 from chronospike.features.skipgram import (
@@ -125,7 +125,7 @@ def _train_on_walks(
 
 
 def all_walks(graph: DynamicGraph, step: int, seed: int) -> NDArray[np.int32]:
-    """`[W, L]` the walks of every pass, as `deepwalk_step` would make them."""
+    """`[W, L]` the walks of every pass, as `DeepWalkSteps` would make them."""
     snapshot = cumulative_snapshot(graph, step)
     keys = [derive_key(seed, step, 0, number) for number in range(OPTIONS.walks)]
     return np.concatenate([random_walks(snapshot, walk_starts(snapshot, key), OPTIONS.length, key) for key in keys])
@@ -198,10 +198,10 @@ def bench_defaults(graph: DynamicGraph, device: str) -> dict[str, Any]:
     """What `chronospike features deepwalk` makes for the last step, and on a GPU the time for all steps."""
     result: dict[str, Any] = {"device": device}
     steps = [graph.num_steps - 1] if device == "cpu" else list(range(graph.num_steps))
-    deepwalk_step(graph, 0, OPTIONS, device=device)
+    DeepWalkSteps(graph, OPTIONS, device).make_step(0)
     began = time.perf_counter()
     for step in steps:
-        features, _ = deepwalk_step(graph, step, OPTIONS, device=device)
+        features = DeepWalkSteps(graph, OPTIONS, device).make_step(step)
     result["seconds"] = time.perf_counter() - began
     result["steps"] = len(steps)
     assert graph.labels is not None

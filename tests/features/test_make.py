@@ -9,9 +9,9 @@ from chronospike.config import Settings
 from chronospike.data.feature_store import list_features, open_features, write_features
 from chronospike.data.storage import feature_sets, graph_key, open_graph, save_graph
 from chronospike.errors import InputError
-from chronospike.features.deepwalk import deepwalk_step
 from chronospike.features.make import carry_features, ensure_features, make_features, with_features_for
 from chronospike.features.options import DeepWalk, FastRP, Options, Start
+from tests.features.one_step import deepwalk_step
 from tests.growing import clique_that_grew
 from tests.made_steps import MadeBy
 from tests.six_nodes import six_nodes
