@@ -1,8 +1,12 @@
-"""What both ways of computing the neighbour attention on the CPU share: the tree, the weights, the sums to be made."""
+"""What both ways of computing the neighbour attention on the CPU share: the tree, the sums, sharing the steps."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +17,7 @@ from torch import Tensor
 from chronospike.compiled import njit
 from chronospike.nn.aggregate import AttentionWeights
 from chronospike.nn.tree_features import TreeFeatures
+from chronospike.threads import default_threads
 
 # Sums may be taken in another order, so that they vectorise; what is not finite stays so.
 REASSOCIATE = {"reassoc", "contract", "nsz"}
@@ -104,6 +109,40 @@ class Sums(NamedTuple):
         grad_own = one(w.self_weight, w.self_bias, w.attend_self, own, grad_logit_own)
         grad_near = one(w.neighbour_weight, w.neighbour_bias, w.attend_neighbour, near, grad_logit_near)
         return (*grad_own[:2], *grad_near[:2], grad_own[2], grad_near[2])
+
+
+def for_each(new_worker: Callable[[], Callable[[int], None]], count: int) -> None:
+    """Put every number below `count` through a worker, the highest first, and wait for all.
+
+    Each thread makes one worker, and with it its own scratch memory, and takes the next number whenever it is done
+    with the last: later steps know more edges and take longer. Inside, torch uses one thread, because two ways of
+    sharing the same CPUs would wait for each other. The calling thread only waits, so what follows the operators of
+    that thread (autograd, a dispatch mode) does not see those inside.
+    """
+    waiting = iter(range(count - 1, -1, -1))
+
+    def share() -> None:
+        torch.set_num_threads(1)
+        worker = new_worker()
+        for number in waiting:
+            worker(number)
+
+    threads, before = min(count, default_threads()), torch.get_num_threads()
+    if not threads:
+        return
+    try:
+        for done in [_pool(threads, os.getpid()).submit(share) for _ in range(threads)]:
+            done.result()
+    finally:
+        # The setting is each thread's own, but the last one made is also what a new thread begins with.
+        torch.set_num_threads(before)
+
+
+@lru_cache(maxsize=4)
+def _pool(threads: int, process: int) -> ThreadPoolExecutor:
+    # Keyed by process: threads do not survive a fork.
+    del process
+    return ThreadPoolExecutor(threads, thread_name_prefix="chronospike-steps")
 
 
 @njit

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from chronospike.compiled import njit
 from chronospike.nn.aggregate import AttentionWeights
-from chronospike.nn.cpu.attention_common import BLOCK, REASSOCIATE, Sums, Tree, gather, softmax, softmax_back
-from chronospike.nn.cpu.schedule import for_each
+from chronospike.nn.cpu.attention_common import BLOCK, REASSOCIATE, Sums, Tree, for_each, gather, softmax, softmax_back
 
 
 def forward(tree: Tree, weights: AttentionWeights, out: Tensor, attention: Tensor) -> None:
