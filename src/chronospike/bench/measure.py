@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chronospike.bench.machine import Machine, measure_machine, settle, timings
-from chronospike.bench.roofline import STAGES, Work, step_work
+from chronospike.bench.roofline import STAGES, Machine, Work, measure_machine, settle, step_work, timings
 from chronospike.data.graph import DynamicGraph
 from chronospike.device import peak_memory
 from chronospike.methods.chronospike.network import ChronoSpikeNetwork, takes_half
@@ -52,6 +51,7 @@ def bench(
     batch, train = trainer.batch_nodes, len(network.task.split.train)
     stages = time_stages(trainer, network, batch)
     work = step_work(network.architecture, settings.fanouts, len(network.steps), batch, table.element_size())
+    floor = training["batches"] * sum(amount.seconds(machine) for amount in work.values())
     return {
         "graph": {"nodes": graph.num_nodes, "steps": len(network.steps), "train": train},
         "kernels": network.plan.as_dict(),
@@ -64,7 +64,7 @@ def bench(
         "inference": inference,
         "peak_memory_bytes": peak_memory(device),
         "stages": stage_rows(stages, work, machine),
-        "floor": _floor(training, work, machine),
+        "floor": {"seconds_per_epoch": floor, "ratio": training["seconds_per_epoch"] / floor},
     }
 
 
@@ -263,8 +263,3 @@ def stage_rows(stages: dict[str, float], work: dict[str, Work], machine: Machine
         }
         for name, seconds, amount, floor in lines
     ]
-
-
-def _floor(training: dict[str, Any], work: dict[str, Work], machine: Machine) -> dict[str, float]:
-    seconds = training["batches"] * sum(amount.seconds(machine) for amount in work.values())
-    return {"seconds_per_epoch": seconds, "ratio": training["seconds_per_epoch"] / seconds}
