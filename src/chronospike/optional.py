@@ -25,8 +25,3 @@ def triton_trouble(device: torch.device) -> str | None:
 
     error = trial_error("Triton's kernels", device, lambda: launch_smallest(device))
     return error and f"Triton does not work here: {error}"
-
-
-def triton_works(device: torch.device) -> bool:
-    """Whether Triton is installed and can compile for this device."""
-    return triton_trouble(device) is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Protocol
@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from chronospike import rng
 from chronospike.data.graph import DynamicGraph
 from chronospike.device import choose_device
-from chronospike.errors import InputError, nearest
-from chronospike.optional import has_triton, triton_works
+from chronospike.errors import InputError, check_choice
+from chronospike.optional import has_triton, triton_trouble
 from chronospike.sampling.tree import NeighbourTree, widths
 
 HISTORIES = ("strict", "inclusive")
@@ -40,8 +40,8 @@ class SamplingSettings:
             raise InputError(f"fanouts {list(self.fanouts)}: give one whole number, at least 1, for each hop")
         if not isinstance(self.p, Real) or not 0 <= self.p <= 1:
             raise InputError(f"p {self.p!r} is outside 0..1: it is the share of neighbours from the history")
-        _check_name("history", self.history, HISTORIES)
-        _check_name("mix", self.mix, MIXES)
+        check_choice("history", self.history, HISTORIES)
+        check_choice("mix", self.mix, MIXES)
         if not _is_whole(self.seed):
             raise InputError(f"seed {self.seed!r} is not a whole number")
 
@@ -123,7 +123,7 @@ class HybridSampler:
         hops = tuple(fanouts) if isinstance(fanouts, Iterable) else (fanouts,)
         self.settings = SamplingSettings(hops, p, history, mix, replace, seed)
         if backend is not None:
-            _check_name("backend", backend, BACKENDS)
+            check_choice("backend", backend, BACKENDS)
         if threads is not None and threads < 1:
             raise InputError(f"threads {threads} is below 1")
         self.graph = graph
@@ -176,7 +176,7 @@ class HybridSampler:
 
 def default_backend(device: torch.device) -> str:
     """Triton for a GPU where it works, else numba."""
-    return "triton" if device.type == "cuda" and triton_works(device) else "numba"
+    return "triton" if device.type == "cuda" and triton_trouble(device) is None else "numba"
 
 
 def _make_backend(name: str, graph: DynamicGraph, device: torch.device, threads: int | None) -> Backend:
@@ -203,12 +203,6 @@ def _indices(what: str, values: Any, count: int) -> NDArray[np.int64]:
     if len(bad):
         raise InputError(f"{what}[{bad[0]}] = {array[bad[0]]} is outside 0..{count - 1}")
     return array.astype(np.int64)
-
-
-def _check_name(setting: str, value: str, choices: Sequence[str]) -> None:
-    """Raise `InputError` with the choices, and the nearest one, unless `value` is one of them."""
-    if value not in choices:
-        raise InputError(f"{setting} {value!r} is not one of {', '.join(choices)}.{nearest(str(value), choices)}")
 
 
 def _is_whole(value: object) -> bool:

@@ -17,12 +17,12 @@ from chronospike.data.attributes import Column, default_columns
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
 from chronospike.data.reading.columns import FEATURE_TIME, NODE, Given, find_column, find_optional
-from chronospike.data.reading.edges import check_choice, read_sheet
+from chronospike.data.reading.edges import read_sheet
 from chronospike.data.reading.labels import ON_UNKNOWN, known_nodes, refuse_gaps
 from chronospike.data.reading.numbering import number_values, positions_in
 from chronospike.data.reading.tables import PathLike, Sheet, existing_file, is_text, missing
 from chronospike.data.reading.times import NUMBER, read_times, time_column
-from chronospike.errors import InputError
+from chronospike.errors import InputError, check_choice
 
 Attributes = tuple[NDArray[Any], tuple[Column, ...], dict[str, Any]]
 
@@ -92,7 +92,10 @@ def read_features(data: Any, graph: DynamicGraph, *, node: Given = None, on_unkn
     refuse_gaps(sheet, nodes, "node")
     index = positions_in(ids, nodes)
     known = known_nodes(sheet, nodes, index, np.arange(len(sheet)), "described", on_unknown)
-    _refuse_twins(sheet, chosen)
+    names = [sheet.names[k] for k in chosen]
+    twin = next((name for name in names if names.count(name) > 1), None)
+    if twin is not None:
+        raise InputError(f"{sheet.origin}: two columns are called '{twin}'. Rename one, so that they can be told apart")
     encoded = [encode_column(sheet, k) for k in chosen]
     block = np.stack([values for values, _ in encoded], axis=1)
     if time_at is None:
@@ -100,7 +103,11 @@ def read_features(data: Any, graph: DynamicGraph, *, node: Given = None, on_unkn
         times = step
     else:
         times = _times(sheet, time_at, graph.step_start)
-        step, late = _steps_of(times, graph.step_start, graph.step_end)
+        # The first step that does not end before each time.
+        begun = np.searchsorted(graph.step_start, times, side="right") - 1
+        unfinished = np.searchsorted(graph.step_end, times, side="left")
+        step = np.minimum(np.maximum(begun, unfinished), graph.num_steps - 1)
+        late = times > graph.step_end[-1]
     keep = np.flatnonzero(known & ~late)
     order = keep[np.lexsort((times[keep], index[keep]))]
     _refuse_repeats(sheet, ids, index, times, block, order)
@@ -114,13 +121,6 @@ def read_features(data: Any, graph: DynamicGraph, *, node: Given = None, on_unkn
     return values[0] if time_at is None else values, tuple(column for _, column in encoded), facts
 
 
-def _refuse_twins(sheet: Sheet, chosen: list[int]) -> None:
-    names = [sheet.names[k] for k in chosen]
-    twin = next((name for name in names if names.count(name) > 1), None)
-    if twin is not None:
-        raise InputError(f"{sheet.origin}: two columns are called '{twin}'. Rename one, so that they can be told apart")
-
-
 def _times(sheet: Sheet, time_at: int, step_start: NDArray[Any]) -> NDArray[Any]:
     column = time_column(sheet, time_at)
     gap = missing(column)
@@ -131,15 +131,6 @@ def _times(sheet: Sheet, time_at: int, step_start: NDArray[Any]) -> NDArray[Any]
         kinds = ("dates", "numbers") if times.dtype.kind == "M" else ("numbers", "dates")
         raise InputError(f"{sheet.origin}: the times are {kinds[0]}, but those of the graph are {kinds[1]}")
     return times
-
-
-def _steps_of(
-    times: NDArray[Any], start: NDArray[Any], end: NDArray[Any]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The first step that does not end before each time, and which times come after all steps."""
-    begun = np.searchsorted(start, times, side="right") - 1
-    unfinished = np.searchsorted(end, times, side="left")
-    return np.minimum(np.maximum(begun, unfinished), len(start) - 1), times > end[-1]
 
 
 def _refuse_repeats(

@@ -113,13 +113,12 @@ def _times(sheet: Sheet, index: int, gap: NDArray[np.bool_]) -> tuple[Times | No
     except InputError as error:
         return None, str(error)
     first, last = times.min(), times.max()
-    unit = None if times.dtype.kind == "M" else _unix_unit(first, last)
+    unit = None
+    if times.dtype.kind != "M":
+        units = (unit for unit, per in TIME_UNITS.items() if YEAR_1980 * per <= first <= last < YEAR_2100 * per)
+        unit = next(units, None)
     shown = format_time(first), format_time(last), len(np.unique(times)), unit
     return Times(KINDS[times.dtype.kind], *shown, _width(first, last, unit)), None
-
-
-def _unix_unit(first: Any, last: Any) -> str | None:
-    return next((unit for unit, per in TIME_UNITS.items() if YEAR_1980 * per <= first <= last < YEAR_2100 * per), None)
 
 
 def _width(first: Any, last: Any, unit: str | None) -> str | None:

@@ -27,7 +27,7 @@ from chronospike.data.reading.tables import (
 )
 from chronospike.data.reading.text_files import read_text_table
 from chronospike.data.reading.times import read_times, time_column
-from chronospike.errors import InputError, nearest
+from chronospike.errors import InputError, check_choice
 
 ON_MISSING = ("error", "drop")
 _THREE = "expected [E, 3], a source, a target and a time in each row"
@@ -162,12 +162,6 @@ def unused_columns(sheet: Sheet, used: Iterable[int]) -> tuple[str, ...]:
     """Names of the columns that have no part; `column 4` where they have no names."""
     taken = set(used)
     return tuple(name if sheet.named else f"column {name}" for k, name in enumerate(sheet.names) if k not in taken)
-
-
-def check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuse a value that is not one of the choices."""
-    if value not in choices:
-        raise InputError(f"{option} {value!r} is not one of: {', '.join(choices)}.{nearest(value, choices)}")
 
 
 def _complete_rows(

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from chronospike.data.events import NodeLabels
 from chronospike.data.ids import NodeIds
 from chronospike.data.reading.columns import LABEL, NODE, Given, find_column
-from chronospike.data.reading.edges import check_choice, read_sheet
+from chronospike.data.reading.edges import read_sheet
 from chronospike.data.reading.numbering import as_column, number_values, positions_in
 from chronospike.data.reading.tables import Sheet, missing
-from chronospike.errors import InputError
+from chronospike.errors import InputError, check_choice
 
 ON_UNKNOWN = ("error", "drop")
 

@@ -40,11 +40,6 @@ _PACKED = {
 _HEAD_BYTES = 1 << 12
 
 
-def count_from_one(index: int) -> int:
-    """The row a person calls the first is 1."""
-    return index + 1
-
-
 @dataclass(frozen=True)
 class Sheet:
     """A table with what a message needs to point at one of its rows.
@@ -59,7 +54,7 @@ class Sheet:
     table: pa.Table
     origin: str = "table"
     named: bool = True
-    row_of: Callable[[int], int] = count_from_one
+    row_of: Callable[[int], int] = lambda index: index + 1
 
     def __len__(self) -> int:
         return int(self.table.num_rows)

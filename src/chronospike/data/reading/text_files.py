@@ -40,7 +40,10 @@ def read_text_table(
         raise InputError(f"{path.name}: no rows after the header")
 
     def row_of(index: int) -> int:
-        return _row_number(path, layout, index)
+        try:
+            return next(islice(_records(path, layout), index, None))[0]
+        except (csv.Error, StopIteration):
+            return layout.skip_rows + index + 1
 
     return Sheet(table, path.name, layout.named, row_of=row_of)
 
@@ -134,13 +137,6 @@ def _records(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
         for row, fields in enumerate(split_rows(text, layout.delimiter, layout.padded), layout.skip_rows + 1):
             if fields:
                 yield row, fields
-
-
-def _row_number(path: Path, layout: Layout, index: int) -> int:
-    try:
-        return next(islice(_records(path, layout), index, None))[0]
-    except (csv.Error, StopIteration):
-        return layout.skip_rows + index + 1
 
 
 def _explain(path: Path, layout: Layout, error: Exception) -> str:

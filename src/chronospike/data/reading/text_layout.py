@@ -89,7 +89,8 @@ def detect_layout(
     has_header = header if header is not None else comment is None and _has_header(fields[0], fields[1:], known, asked)
     names = fields[0] if has_header else comment or [str(k + 1) for k in range(len(fields[0]))]
     names = [name.strip() for name in names]
-    _check_names(names, path)
+    if any("\udc80" <= letter <= "\udcff" for name in names for letter in name):
+        raise InputError(f"{path.name}: the header is not UTF-8 text. Save the file as UTF-8")
     skipped_lines = top + (records[0].end if has_header else 0)
     return Layout(
         delimiter=split,
@@ -196,9 +197,3 @@ def _comment_header(comments: list[str], delimiter: str, width: int, known: Coll
         return None
     names = [letters(field) for field in fields]
     return fields if len(fields) == width and sum(name in known for name in names) > 1 else None
-
-
-def _check_names(names: list[str], path: Path) -> None:
-    for name in names:
-        if any("\udc80" <= letter <= "\udcff" for letter in name):
-            raise InputError(f"{path.name}: the header is not UTF-8 text. Save the file as UTF-8")

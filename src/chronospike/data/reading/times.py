@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from chronospike.data.reading.numbering import distinct_values
 from chronospike.data.reading.tables import Sheet, is_text
-from chronospike.errors import InputError, nearest
+from chronospike.errors import InputError, check_choice
 
 INTEGER = r"^[+-]?[0-9]+$"
 SAMPLE_ROWS = 10_000
@@ -113,8 +113,7 @@ def _as_given(sheet: Sheet, column: pa.ChunkedArray) -> NDArray[Any]:
 
 def _from_unix(sheet: Sheet, times: NDArray[Any], unit: str) -> NDArray[Any]:
     """Dates from Unix time. Those outside the years 1 to 9999 are refused: most likely the unit is another."""
-    if unit not in TIME_UNITS:
-        raise InputError(f"time_unit '{unit}' is not one of: {', '.join(TIME_UNITS)}.{nearest(unit, TIME_UNITS)}")
+    check_choice("time_unit", unit, TIME_UNITS)
     if times.dtype.kind == "M":
         raise InputError(f"{sheet.origin}: the times are dates already. Leave out --time-unit {unit}")
     inside = (times >= YEAR_1 * TIME_UNITS[unit]) & (times < YEAR_10000 * TIME_UNITS[unit])
