@@ -156,7 +156,9 @@ def _partial_of(target: Path) -> Iterator[tuple[Path, Path]]:
         place = _real(target)
         partial = _beside(place, "partial")
         try:
-            _make_parents(place, made)
+            for folder in reversed([folder for folder in place.parents if not folder.exists()]):
+                folder.mkdir()
+                made.append(folder)
             _remove_abandoned(place)
             yield partial, place
         except BaseException:
@@ -197,14 +199,6 @@ def _keep_permissions(old: Path, new: Path) -> None:
     with suppress(PermissionError):
         os.chown(new, before.st_uid, before.st_gid)
     new.chmod(stat.S_IMODE(before.st_mode))
-
-
-def _make_parents(place: Path, made: list[Path]) -> None:
-    """Create the missing parents and note them in `made`, outermost first."""
-    missing = [folder for folder in place.parents if not folder.exists()]
-    for folder in reversed(missing):
-        folder.mkdir()
-        made.append(folder)
 
 
 def _real(path: Path) -> Path:

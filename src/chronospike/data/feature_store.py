@@ -243,7 +243,7 @@ def _finish_steps(partial: Path, meta: dict[str, Any], maker: StepMaker) -> None
     if done:
         _verify(partial, meta, _open_values(partial, meta))
     if 0 < done < steps:
-        maker.load_state(_load_state(partial, done))
+        maker.load_state({path.stem: np.load(path) for path in _state_folder(partial, done).glob("*.npy")})
     for step in range(done, steps):
         began = time.perf_counter()
         block = np.ascontiguousarray(maker.make_step(step), dtype=meta["dtype"])
@@ -281,10 +281,6 @@ def _save_state(partial: Path, done: int, state: dict[str, NDArray[Any]]) -> Non
             with (folder / f"{name}.npy").open("wb") as file:
                 np.save(file, array)
                 os.fsync(file.fileno())
-
-
-def _load_state(partial: Path, done: int) -> dict[str, NDArray[Any]]:
-    return {path.stem: np.load(path) for path in sorted(_state_folder(partial, done).glob("*.npy"))}
 
 
 def _drop_states(partial: Path, keep: int | None) -> None:

@@ -158,7 +158,9 @@ def _distinct_edges(
         if missing == 0:
             break
         more = missing + missing // 20 + 100
-        later = _steps_by_activity(more, sizes, people, rng)
+        # Each step as likely as it has nodes that may start an edge.
+        active = np.diff(people.arrived) if sizes.citations else people.arrived[1:]
+        later = _pick(_running_sum(active.astype(np.float64)), 0.0, float(active.sum()), rng, more)
         low = people.zeal[people.arrived[later]] if sizes.citations else 0.0
         source = _pick(people.zeal, low, people.zeal[people.arrived[later + 1]], rng)
         fresh, fresh_steps = _draw_pairs(source, later, sizes, people, rng)
@@ -190,12 +192,6 @@ def _draw_pairs(
         keys[here] = np.maximum(at, target) * sizes.nodes + np.minimum(at, target)
     proper = keys % (sizes.nodes + 1) != 0  # v · N + v is a multiple of N + 1, and no other key is
     return keys[proper], step[proper].astype(np.int32)
-
-
-def _steps_by_activity(count: int, sizes: Sizes, people: _Population, rng: np.random.Generator) -> Ints:
-    """`[count]` steps, each as likely as it has nodes that may start an edge."""
-    active = np.diff(people.arrived) if sizes.citations else people.arrived[1:]
-    return _pick(_running_sum(active.astype(np.float64)), 0.0, float(active.sum()), rng, count)
 
 
 def _without_repeats(

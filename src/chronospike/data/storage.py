@@ -108,7 +108,10 @@ def open_graph(folder: str | Path, *, features: str | None = None, verify: bool 
         graph.validate(full=False)
     except GraphError as error:
         raise StorageError(f"{folder} is damaged: {error}. {_AGAIN}") from error
-    _check_counts(folder, graph, meta["counts"])
+    for name, count in _counts(graph).items():
+        if meta["counts"][name] != count:
+            said = f"meta.json counts {meta['counts'][name]} {name.replace('_', ' ')}"
+            raise StorageError(f"{folder}: {said}, the arrays {count}. {_AGAIN}")
     return graph
 
 
@@ -210,13 +213,6 @@ def _open_ids(folder: Path, arrays: dict[str, NDArray[Any]]) -> NodeIds:
     except pa.ArrowInvalid as error:
         raise StorageError(f"{folder}: the node ids are damaged ({error}). {_AGAIN}") from error
     return ids
-
-
-def _check_counts(folder: Path, graph: DynamicGraph, counts: dict[str, int]) -> None:
-    for name, count in _counts(graph).items():
-        if counts[name] != count:
-            what = name.replace("_", " ")
-            raise StorageError(f"{folder}: meta.json counts {counts[name]} {what}, the arrays {count}. {_AGAIN}")
 
 
 def _counts(graph: DynamicGraph) -> dict[str, int]:
