@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +15,7 @@ from torch import Tensor
 from chronospike.compiled import njit
 from chronospike.nn.aggregate import AttentionWeights
 from chronospike.nn.tree_features import TreeFeatures
-from chronospike.threads import default_threads
+from chronospike.threads import default_threads, pool
 
 # Sums may be taken in another order, so that they vectorise; what is not finite stays so.
 REASSOCIATE = {"reassoc", "contract", "nsz"}
@@ -131,18 +129,11 @@ def for_each(new_worker: Callable[[], Callable[[int], None]], count: int) -> Non
     if not threads:
         return
     try:
-        for done in [_pool(threads, os.getpid()).submit(share) for _ in range(threads)]:
+        for done in [pool(threads, os.getpid(), "chronospike-steps").submit(share) for _ in range(threads)]:
             done.result()
     finally:
         # The setting is each thread's own, but the last one made is also what a new thread begins with.
         torch.set_num_threads(before)
-
-
-@lru_cache(maxsize=4)
-def _pool(threads: int, process: int) -> ThreadPoolExecutor:
-    # Keyed by process: threads do not survive a fork.
-    del process
-    return ThreadPoolExecutor(threads, thread_name_prefix="chronospike-steps")
 
 
 @njit
