@@ -72,7 +72,7 @@ def test_memory_mapped_arrays_are_read_in_place(tmp_path: Path) -> None:
     on_disk = replace(graph, history=mapped(graph.history, "history"), snapshot=mapped(graph.snapshot, "snapshot"))
     sampler = HybridSampler(on_disk, backend="numba")
     assert sampler.sample(range(6)).nodes.equal(HybridSampler(graph).sample(range(6)).nodes)
-    held = sampler._backend.history[2]  # type: ignore[attr-defined]
+    held = sampler._backend.history[2]  # type: ignore[union-attr]
     assert np.shares_memory(held, on_disk.history.neighbours)
 
 

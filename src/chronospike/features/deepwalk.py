@@ -7,7 +7,7 @@ depends on nodes, edges or steps that come later: draws are keyed by the ids of 
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,19 +20,14 @@ from chronospike.features.skipgram import OnWalks, Schedule, Table, initial_tabl
 from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key, seen_nodes, walk_starts
 from chronospike.optional import has_triton
 
+if TYPE_CHECKING:
+    from chronospike.features.gpu import GpuTrainer
+
 Tables = tuple[Table, Table]
 
 
-class Trainer(Protocol):
-    """What a device must offer for one step."""
-
-    def train_pass(self, starts: NDArray[np.int32], schedule: Schedule, on_walks: OnWalks | None) -> None: ...
-
-    def finish(self) -> Tables: ...
-
-
 class CpuTrainer:
-    """One step on the CPU, in place."""
+    """One step on the CPU, in place; `GpuTrainer` does the same on a GPU."""
 
     def __init__(self, snapshot: Snapshot, tables: Tables, length: int, threads: int | None) -> None:
         self.snapshot, self.tables, self.length, self.threads = snapshot, tables, length, threads
@@ -110,7 +105,7 @@ class DeepWalkSteps:
         fresh[0][seen] = previous[0][seen]
         return fresh[0], previous[1].astype(np.float32)
 
-    def _trainer(self, snapshot: Snapshot, tables: Tables) -> Trainer:
+    def _trainer(self, snapshot: Snapshot, tables: Tables) -> CpuTrainer | GpuTrainer:
         if self.device == "cpu":
             return CpuTrainer(snapshot, tables, self.options.length, self.options.threads)
         if not has_triton():
@@ -119,7 +114,7 @@ class DeepWalkSteps:
 
         return GpuTrainer(snapshot, tables, self.options.length, self.device)
 
-    def _train(self, trainer: Trainer, snapshot: Snapshot, step: int) -> None:
+    def _train(self, trainer: CpuTrainer | GpuTrainer, snapshot: Snapshot, step: int) -> None:
         options, listen, before = self.options, self.on_progress, self.tokens_before
         passes = [(epoch, number) for epoch in range(options.epochs) for number in range(options.walks)]
         per_pass = int((snapshot.degrees > 0).sum())

@@ -146,7 +146,7 @@ class DeviceSnapshot:
 
 
 class GpuTrainer:
-    """One step of DeepWalk on a GPU (see `deepwalk.Trainer`)."""
+    """One step of DeepWalk on a GPU (see `deepwalk.CpuTrainer`)."""
 
     def __init__(self, snapshot: Snapshot, tables: tuple[Table, Table], length: int, device: str) -> None:
         self.device = choose_device(device)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,6 +18,10 @@ from chronospike.device import choose_device
 from chronospike.errors import InputError, check_choice
 from chronospike.optional import has_triton, triton_trouble
 from chronospike.sampling.tree import NeighbourTree, widths
+
+if TYPE_CHECKING:
+    from chronospike.sampling.numba_backend import NumbaBackend
+    from chronospike.sampling.triton_backend import TritonBackend
 
 HISTORIES = ("strict", "inclusive")
 MIXES = ("bernoulli", "split")
@@ -71,14 +75,6 @@ class SamplingSettings:
     def key(self, epoch: int, purpose: str = "sampler") -> int:
         """The stream of all draws of one epoch; below it come the root's id, the step and the slot."""
         return rng.stream(self.seed, purpose, epoch)
-
-
-class Backend(Protocol):
-    """Both backends return the same bits for the same arguments."""
-
-    def sample(
-        self, settings: SamplingSettings, key: int, roots: NDArray[np.int64], steps: NDArray[np.int64]
-    ) -> torch.Tensor: ...
 
 
 class HybridSampler:
@@ -179,8 +175,10 @@ def default_backend(device: torch.device) -> str:
     return "triton" if device.type == "cuda" and triton_trouble(device) is None else "numba"
 
 
-def _make_backend(name: str, graph: DynamicGraph, device: torch.device, threads: int | None) -> Backend:
-    # Each brings a compiler that takes a while to load.
+def _make_backend(
+    name: str, graph: DynamicGraph, device: torch.device, threads: int | None
+) -> NumbaBackend | TritonBackend:
+    # Both return the same bits for the same arguments. Each brings a compiler that takes a while to load.
     if name == "numba":
         from chronospike.sampling.numba_backend import NumbaBackend
 
