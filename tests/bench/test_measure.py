@@ -49,7 +49,7 @@ def test_stages_in_order_are_the_step_itself() -> None:
     networks = [small_network(dropout=0.0, temporal_dropout=0.0, contrastive=0.0) for _ in range(2)]
     trainers = [Trainer(network, network.settings) for network in networks]
     roots = networks[0].task.split.train[:20]
-    flow = measure._Flow(*(None,) * 5)  # type: ignore[arg-type]
+    flow = measure.Flow()
     for _, work in measure._parts(trainers[0], networks[0], roots):
         work(flow)
     trainers[1].model.train()

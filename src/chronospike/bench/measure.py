@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -125,18 +125,11 @@ def time_inference(network: ChronoSpikeNetwork) -> dict[str, Any]:
     return {"seconds": seconds * nodes / count, "nodes_timed": count, "nodes_per_second": count / seconds}
 
 
-@dataclass
-class _Flow:
-    """What the stages of a step hand on."""
-
-    x: TreeFeatures
-    spikes: Tensor
-    logits: Tensor
-    z: Tensor
-    losses: Tensor
+class Flow(SimpleNamespace):
+    """What the stages of a step hand on: `x`, `spikes`, `logits`, `z` and `losses`."""
 
 
-_Stage = tuple[str, Callable[[_Flow], None]]
+_Stage = tuple[str, Callable[[Flow], None]]
 
 
 def time_stages(trainer: Trainer, network: ChronoSpikeNetwork, batch: int) -> dict[str, float]:
@@ -153,17 +146,17 @@ def time_stages(trainer: Trainer, network: ChronoSpikeNetwork, batch: int) -> di
 
 def _stage_times(parts: list[_Stage]) -> dict[str, float]:
     times: dict[str, list[float]] = {name: [] for name in STAGES}
-    for repeat in range(_STAGE_REPEATS + 1):
-        flow = _Flow(*(None,) * 5)  # type: ignore[arg-type]
+    for _ in range(_STAGE_REPEATS + 1):
+        flow = Flow()
         taken = dict.fromkeys(STAGES, 0.0)
         for name, work in parts:
             began = time.perf_counter()
             work(flow)
             taken[name] += time.perf_counter() - began
         for name in STAGES:
-            if repeat:
-                times[name].append(taken[name])
-    return {name: statistics.median(values) for name, values in times.items()}
+            times[name].append(taken[name])
+    # The first does not count.
+    return {name: statistics.median(values[1:]) for name, values in times.items()}
 
 
 def _parts(trainer: Trainer, network: ChronoSpikeNetwork, roots: Any) -> list[_Stage]:
@@ -176,37 +169,37 @@ def _parts(trainer: Trainer, network: ChronoSpikeNetwork, roots: Any) -> list[_S
         here = torch.from_numpy(roots.astype(np.int64)).to(device)
         key = torch.tensor([network.sampler.epoch_key(0)], device=device)
 
-    def sample(flow: _Flow) -> None:
+    def sample(flow: Flow) -> None:
         flow.x = network.rows_from_tensors(here, key, key) if on_gpu else network.rows(roots, 0, training=True)
 
-    def attend(layer: int) -> Callable[[_Flow], None]:
-        def work(flow: _Flow) -> None:
+    def attend(layer: int) -> Callable[[Flow], None]:
+        def work(flow: Flow) -> None:
             flow.spikes = aggregate_tree(model.aggregators[layer], flow.x, plan)  # type: ignore[arg-type]
 
         return work
 
-    def fire(layer: int) -> Callable[[_Flow], None]:
+    def fire(layer: int) -> Callable[[Flow], None]:
         dropout = model.architecture.dropout if layer + 1 < len(model.neurons) else 0.0
 
-        def work(flow: _Flow) -> None:
+        def work(flow: Flow) -> None:
             flow.spikes = model.neurons[layer](flow.spikes, dropout, plan.neurons.implementation, False)[0]
             flow.x = TreeFeatures(flow.spikes, flow.x.sizes[:-1])
 
         return work
 
-    def read(flow: _Flow) -> None:
+    def read(flow: Flow) -> None:
         flow.logits, flow.z = model.read(flow.spikes, plan)
 
-    def lose(flow: _Flow) -> None:
+    def lose(flow: Flow) -> None:
         flow.losses = network.objective.losses(
             flow.logits.float(), flow.z.float(), targets, network.class_weights, None, plan
         )
 
-    def back(flow: _Flow) -> None:
+    def back(flow: Flow) -> None:
         context.optimiser.zero_grad()
         flow.losses[0].backward()
 
-    def update(flow: _Flow) -> None:
+    def update(flow: Flow) -> None:
         del flow
         context.clip()
         context.optimiser.step()
@@ -231,7 +224,7 @@ def _graph_times(parts: list[_Stage], device: torch.device) -> dict[str, float]:
 
 def _captured_seconds(parts: list[_Stage], device: torch.device) -> float:
     def all_of_them() -> None:
-        flow = _Flow(*(None,) * 5)  # type: ignore[arg-type]
+        flow = Flow()
         for _, work in parts:
             work(flow)
 
