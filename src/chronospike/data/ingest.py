@@ -139,14 +139,11 @@ def events_from_networkx(graph: Any, time: str = "time", *, time_unit: str | Non
 
 def events_from_temporal_data(data: Any, *, time_unit: str | None = None) -> Events:
     """Events from a PyTorch Geometric `TemporalData`, or anything with `src`, `dst` and `t`."""
-    arrays = {}
-    for name in ("src", "dst", "t"):
-        values = getattr(data, name, None)
+    arrays = {name: getattr(data, name, None) for name in ("src", "dst", "t")}
+    for name, values in arrays.items():
         if values is None:
             raise InputError(f"{type(data).__name__}: no '{name}'; events need src, dst and t")
-        arrays[name] = values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)
-    events = events_from_arrays(arrays["src"], arrays["dst"], arrays["t"], time_unit=time_unit)
-    return replace(events, origin=type(data).__name__)
+    return replace(events_from_arrays(*arrays.values(), time_unit=time_unit), origin=type(data).__name__)
 
 
 def _snapshots(graph: Any) -> tuple[list[Any], bool]:

@@ -17,8 +17,8 @@ from chronospike.data.attributes import Column, default_columns
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
 from chronospike.data.reading.columns import FEATURE_TIME, NODE, Given, find_column, find_optional
-from chronospike.data.reading.edges import read_sheet
-from chronospike.data.reading.labels import ON_UNKNOWN, known_nodes, refuse_gaps
+from chronospike.data.reading.edges import ERROR_OR_DROP, read_sheet
+from chronospike.data.reading.labels import Ints, known_nodes, refuse_gaps
 from chronospike.data.reading.numbering import number_values, positions_in
 from chronospike.data.reading.tables import PathLike, Sheet, existing_file, is_text, missing
 from chronospike.data.reading.times import NUMBER, read_times, time_column
@@ -78,7 +78,7 @@ def read_features(data: Any, graph: DynamicGraph, *, node: Given = None, on_unkn
         `[N, c]` or `[T, N, c]` float32, what each column is, and the counts `feature_rows`, `features_unknown`,
         `features_after_end` and `nodes_without_features`.
     """
-    check_choice("on_unknown", on_unknown, ON_UNKNOWN)
+    check_choice("on_unknown", on_unknown, ERROR_OR_DROP)
     if isinstance(data, (str, Path)) and Path(data).suffix.lower() == ".npy":
         return load_array(data, graph.num_nodes, graph.num_steps)
     sheet, ids = read_sheet(data, (NODE, FEATURE_TIME), given=(node,), origin="features"), graph.ids
@@ -89,9 +89,9 @@ def read_features(data: Any, graph: DynamicGraph, *, node: Given = None, on_unkn
     if not chosen:
         raise InputError(f"{sheet.origin}: no feature columns beside {', '.join(repr(sheet.names[k]) for k in taken)}")
     nodes = sheet.column(node_at)
-    refuse_gaps(sheet, nodes, "node")
+    refuse_gaps(sheet, nodes)
     index = positions_in(ids, nodes)
-    known = known_nodes(sheet, nodes, index, np.arange(len(sheet)), "described", on_unknown)
+    known = known_nodes(sheet, nodes, index, "described", on_unknown)
     names = [sheet.names[k] for k in chosen]
     twin = next((name for name in names if names.count(name) > 1), None)
     if twin is not None:
@@ -134,12 +134,7 @@ def _times(sheet: Sheet, time_at: int, step_start: NDArray[Any]) -> NDArray[Any]
 
 
 def _refuse_repeats(
-    sheet: Sheet,
-    ids: NodeIds,
-    index: NDArray[np.int64],
-    times: NDArray[Any],
-    block: NDArray[np.float32],
-    order: NDArray[np.int64],
+    sheet: Sheet, ids: NodeIds, index: Ints, times: NDArray[Any], block: NDArray[np.float32], order: Ints
 ) -> None:
     """Two rows of one node and time must agree."""
     one, two = order[:-1], order[1:]
@@ -156,12 +151,7 @@ def _refuse_repeats(
 
 
 def _spread(
-    block: NDArray[np.float32],
-    index: NDArray[np.int64],
-    step: NDArray[np.int64],
-    order: NDArray[np.int64],
-    num_nodes: int,
-    num_steps: int,
+    block: NDArray[np.float32], index: Ints, step: Ints, order: Ints, num_nodes: int, num_steps: int
 ) -> NDArray[np.float32]:
     """`[T, N, c]` with each row of `block` from its step on; `order` sorts by node, then time."""
     values = np.full((num_steps, num_nodes, block.shape[1]), np.nan, dtype=np.float32)

@@ -84,24 +84,19 @@ def describe_edges(path: Path) -> EdgeFile:
     found = [k for k in (u, v, t) if k is not None]
     gaps = [missing(time_column(sheet, k) if k == t else sheet.column(k)) for k in found]
     gap = np.logical_or.reduce(gaps) if gaps else np.zeros(len(sheet), dtype=bool)
+    source, target, time = (None if k is None else sheet.called(k) for k in (u, v, t))
     times, problem = (None, None) if t is None else _times(sheet, t, gap)
     return EdgeFile(
         file=str(path),
         rows=len(sheet),
-        source=_name(sheet, u),
-        target=_name(sheet, v),
-        time=_name(sheet, t),
+        source=source,
+        target=target,
+        time=time,
         unused=unused_columns(sheet, found),
         incomplete=int(gap.sum()),
         times=times,
         problem=problem,
     )
-
-
-def _name(sheet: Sheet, index: int | None) -> str | None:
-    if index is None:
-        return None
-    return sheet.names[index] if sheet.named else f"column {sheet.names[index]}"
 
 
 def _times(sheet: Sheet, index: int, gap: NDArray[np.bool_]) -> tuple[Times | None, str | None]:

@@ -29,7 +29,7 @@ from chronospike.data.reading.text_files import read_text_table
 from chronospike.data.reading.times import read_times, time_column
 from chronospike.errors import InputError, check_choice
 
-ON_MISSING = ("error", "drop")
+ERROR_OR_DROP = ("error", "drop")
 _THREE = "expected [E, 3], a source, a target and a time in each row"
 
 
@@ -86,7 +86,7 @@ def read_events(
         header, delimiter, origin: see `read_sheet`.
         on_missing: what to do with a row that lacks an id or a time: "error" or "drop".
     """
-    check_choice("on_missing", on_missing, ON_MISSING)
+    check_choice("on_missing", on_missing, ERROR_OR_DROP)
     given = (source, target, time)
     sheet = read_sheet(data, (SOURCE, TARGET, TIME), given=given, header=header, delimiter=delimiter, origin=origin)
     u = find_column(sheet, SOURCE, source)
@@ -138,10 +138,9 @@ def is_rows_of_edges(data: Any) -> bool:
 def events_from_rows(data: Any, time_unit: str | None = None) -> Events:
     """Timestamped edges from an array or a tensor `[E, 3]`, or a list of E triples: source, target, time."""
     if not isinstance(data, (list, tuple)):
-        array = data.detach().cpu().numpy() if hasattr(data, "detach") else data
-        if array.ndim != 2 or array.shape[1] != 3:
-            raise InputError(f"an array of shape {list(array.shape)} is no list of edges; {_THREE}")
-        return events_from_arrays(*array.T, time_unit=time_unit)
+        if data.ndim != 2 or data.shape[1] != 3:
+            raise InputError(f"an array of shape {list(data.shape)} is no list of edges; {_THREE}")
+        return events_from_arrays(*data.T, time_unit=time_unit)
     for index, row in enumerate(data):
         if not hasattr(row, "__len__") or isinstance(row, (str, bytes, Mapping)) or len(row) != 3:
             raise InputError(f"a list whose item {index} is {reprlib.repr(row)} is no list of edges; {_THREE}")
@@ -159,9 +158,9 @@ def add_nodes(events: Events, ids: Any) -> Events:
 
 
 def unused_columns(sheet: Sheet, used: Iterable[int]) -> tuple[str, ...]:
-    """Names of the columns that have no part; `column 4` where they have no names."""
+    """What the columns that have no part are called."""
     taken = set(used)
-    return tuple(name if sheet.named else f"column {name}" for k, name in enumerate(sheet.names) if k not in taken)
+    return tuple(sheet.called(k) for k in range(len(sheet.names)) if k not in taken)
 
 
 def _complete_rows(

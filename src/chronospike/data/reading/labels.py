@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from chronospike.data.events import NodeLabels
 from chronospike.data.ids import NodeIds
 from chronospike.data.reading.columns import LABEL, NODE, Given, find_column
-from chronospike.data.reading.edges import read_sheet
+from chronospike.data.reading.edges import ERROR_OR_DROP, read_sheet
 from chronospike.data.reading.numbering import as_column, number_values, positions_in
 from chronospike.data.reading.tables import Sheet, missing
 from chronospike.errors import InputError, check_choice
 
-ON_UNKNOWN = ("error", "drop")
+Ints = NDArray[np.int64]
 
 
 def read_labels(
@@ -41,7 +41,7 @@ def read_labels(
     Returns:
         The labels, and the counts `label_rows`, `labels_missing`, `labels_unknown`, `labels_repeated`.
     """
-    check_choice("on_unknown", on_unknown, ON_UNKNOWN)
+    check_choice("on_unknown", on_unknown, ERROR_OR_DROP)
     if isinstance(data, Mapping):
         data = pa.table({"node": as_column(list(data.keys())), "label": as_column(list(data.values()))})
         node, label = "node", "label"
@@ -49,11 +49,11 @@ def read_labels(
     node_at = find_column(sheet, NODE, node)
     label_at = find_column(sheet, LABEL, label, taken=[node_at])
     nodes, classes = sheet.column(node_at), sheet.column(label_at)
-    refuse_gaps(sheet, nodes, "node")
+    refuse_gaps(sheet, nodes)
     given = ~missing(classes)
-    rows = np.flatnonzero(given)
-    index = positions_in(ids, nodes.filter(pa.array(given)))
-    known = known_nodes(sheet, nodes, index, rows, "labelled", on_unknown)
+    labelled, rows = nodes.filter(pa.array(given)), np.flatnonzero(given)
+    index = positions_in(ids, labelled)
+    known = known_nodes(sheet, labelled, index, "labelled", on_unknown)
     names, (codes,) = number_values(classes.filter(pa.array(given)).filter(pa.array(known)))
     if len(names) < 2:
         found = f"only one class, {names[0]!r}" if len(names) else "no label of a node in the graph"
@@ -77,39 +77,31 @@ def read_labels(
     return NodeLabels(result, tuple(str(name) for name in names)), facts
 
 
-def refuse_gaps(sheet: Sheet, nodes: pa.ChunkedArray, what: str) -> None:
+def refuse_gaps(sheet: Sheet, nodes: pa.ChunkedArray) -> None:
     """Every row must say which node it is about."""
     gap = missing(nodes)
     if gap.any():
-        raise InputError(f"{sheet.at(int(np.argmax(gap)))}: '{what}' is empty. Give a node id or drop the row")
+        raise InputError(f"{sheet.at(int(np.argmax(gap)))}: 'node' is empty. Give a node id or drop the row")
 
 
-def known_nodes(
-    sheet: Sheet,
-    nodes: pa.ChunkedArray,
-    index: NDArray[np.int64],
-    rows: NDArray[np.int64],
-    kind: str,
-    on_unknown: str,
-) -> NDArray[np.bool_]:
+def known_nodes(sheet: Sheet, nodes: pa.ChunkedArray, index: Ints, kind: str, on_unknown: str) -> NDArray[np.bool_]:
     """`[K]` True where the node is in the graph; the others are an error unless they may be dropped.
 
     Args:
-        index: `[K]` node index of each row, -1 for unknown ones.
-        rows: `[K]` the rows of `sheet` they stand in.
+        index: `[K]` the index of each of the `nodes`, -1 for unknown ones.
         kind: how to call such nodes: "labelled".
     """
     known = index >= 0
     if known.all() or on_unknown == "drop":
         return known
-    strangers = dict.fromkeys(str(nodes[int(row)]) for row in rows[~known])
+    strangers = dict.fromkeys(str(node) for node in nodes.filter(pa.array(~known)).to_pylist())
     count = f"1 {kind} node is" if len(strangers) == 1 else f"{len(strangers):,} {kind} nodes are"
     first = ", ".join(f"'{name}'" for name in list(strangers)[:3])
     shown = first if len(strangers) <= 3 else f"the first three: {first}"
     raise InputError(f"{sheet.origin}: {count} not in the graph, {shown}. Pass --on-unknown drop to leave them out.")
 
 
-def contradiction(index: NDArray[np.int64], codes: NDArray[Any], last: NDArray[np.int64]) -> tuple[int, int] | None:
+def contradiction(index: Ints, codes: NDArray[Any], last: Ints) -> tuple[int, int] | None:
     """Two rows that say different things of one node, if there are any, the earlier one first.
 
     Args:

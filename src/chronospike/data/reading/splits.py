@@ -29,7 +29,7 @@ def read_split(path: PathLike, graph: DynamicGraph) -> Split:
     sheet = read_sheet(path, (NODE, PART))
     node_at = find_column(sheet, NODE)
     nodes = sheet.column(node_at)
-    refuse_gaps(sheet, nodes, "node")
+    refuse_gaps(sheet, nodes)
     words = sheet.column(find_column(sheet, PART, taken=[node_at])).cast(pa.large_string())
     parts = [_SPELLINGS.get(word or "", -1) for word in pc.utf8_lower(pc.utf8_trim_whitespace(words)).to_pylist()]
     part = np.array(parts, dtype=np.int64)
@@ -37,7 +37,7 @@ def read_split(path: PathLike, graph: DynamicGraph) -> Split:
         row = int(np.argmax(part < 0))
         raise InputError(f"{sheet.at(row)}: '{words[row]}' is none of train, validation, test")
     index = positions_in(graph.ids, nodes)
-    known_nodes(sheet, nodes, index, np.arange(len(sheet)), "listed", "error")
+    known_nodes(sheet, nodes, index, "listed", "error")
     unlabelled = np.flatnonzero(np.asarray(graph.labels)[index] < 0)
     if len(unlabelled):
         row = int(unlabelled[0])

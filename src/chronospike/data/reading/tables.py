@@ -63,6 +63,10 @@ class Sheet:
     def names(self) -> list[str]:
         return [str(name) for name in self.table.column_names]
 
+    def called(self, index: int) -> str:
+        """The name of column `index`; `column 4` where it has none."""
+        return self.names[index] if self.named else f"column {self.names[index]}"
+
     def column(self, index: int) -> pa.ChunkedArray:
         """Column `index` as plain numbers, text, booleans, dates or timestamps."""
         return plain(self.table.column(index), f"{self.origin}: column '{self.names[index]}'")

@@ -30,7 +30,11 @@ def read_text_table(
 ) -> Sheet:
     """A text table, plain or compressed (gzip, bz2, zstd, lz4); see `detect_layout` for the arguments."""
     try:
-        layout = _layout(path, header, delimiter, known, asked)
+        try:
+            head, complete = read_head(path)
+            layout = detect_layout(head, complete, path, header=header, delimiter=delimiter, known=known, asked=asked)
+        except csv.Error as error:
+            raise InputError(f"{path.name}: cannot be split into columns: {error}. Name the separator") from error
         table = _by_python(path, layout) if layout.padded else _by_arrow(path, layout)
     except (pa.ArrowInvalid, csv.Error) as error:
         raise InputError(_explain(path, layout, error)) from error
@@ -59,22 +63,10 @@ def read_head(path: Path, size: int = HEAD_BYTES) -> tuple[bytes, bool]:
     return head[:size], len(head) <= size
 
 
-def _layout(
-    path: Path, header: bool | None, delimiter: str | None, known: Collection[str], asked: Collection[str]
-) -> Layout:
-    try:
-        head, complete = read_head(path)
-        return detect_layout(head, complete, path, header=header, delimiter=delimiter, known=known, asked=asked)
-    except csv.Error as error:
-        raise InputError(f"{path.name}: cannot be split into columns: {error}. Name the separator") from error
-
-
 def _by_arrow(path: Path, layout: Layout) -> pa.Table:
     with open_stream(path) as stream:
         stream.read(layout.skip_bytes)
         source = _single_blanks(stream) if layout.delimiter == RUNS else stream
-        if layout.delimiter == RUNS and source.size() == 0:
-            return _no_rows(layout)
         try:
             table = arrow_csv.read_csv(
                 source,

@@ -112,19 +112,12 @@ def split_rows(lines: Iterator[str], delimiter: str, padded: bool) -> Iterator[l
 
 def _sample(lines: list[str], delimiter: str, complete: bool, padded: bool) -> list[_Record]:
     """The first rows that are not blank."""
-    used = 0
-
-    def counted() -> Iterator[str]:
-        nonlocal used
-        for line in lines:
-            used += 1
-            yield line
-
-    records: list[_Record] = []
+    rows, records = split_rows(iter(lines), delimiter, padded), list[_Record]()
     try:
-        for row, fields in enumerate(split_rows(counted(), delimiter, padded), 1):
+        for row, fields in enumerate(rows, 1):
             if fields:
-                records.append(_Record(fields, row, used))
+                # A quoted field may run over several lines, which the reader counts.
+                records.append(_Record(fields, row, getattr(rows, "line_num", row)))
             if len(records) == SAMPLE_ROWS:
                 return records
     except csv.Error:
