@@ -56,7 +56,10 @@ def compare(
     cell is fitted twice.
     """
     if list_:
-        _list_methods(as_json)
+        from chronospike.methods.registry import METHODS, learner_type
+
+        summaries = {name: learner_type(name).summary for name in METHODS}
+        print_json(summaries) if as_json else print_table(list(summaries.items()))
         return
     if graph is None or output is None:
         raise InputError("which graph, and where to? For example: chronospike compare pubmed -o comparisons/pubmed")
@@ -200,10 +203,3 @@ def _described(variant: Variant, fits: list[Fit]) -> dict[str, Any]:
         "resolved": resolved,
         "changed": [name for name, value in resolved.items() if value != defaults[name]],
     }
-
-
-def _list_methods(as_json: bool) -> None:
-    from chronospike.methods.registry import METHODS, learner_type
-
-    summaries = {name: learner_type(name).summary for name in METHODS}
-    print_json(summaries) if as_json else print_table(list(summaries.items()))

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from chronospike.data.build import build_graph
 from chronospike.data.events import Events, NodeLabels, Steps
@@ -173,19 +172,15 @@ def _from_files(
     events, labels, counts = read_pubmed() if is_pubmed else read_benchmark(spec, benchmark_folder(spec, root))
     own = merge is None and all(value is None for value in rule.values())
     if own and is_pubmed:
-        made = _pubmed_steps(events.time)
+        starts = np.asarray(PUBMED_STARTS, dtype=np.int64)
+        index = (np.searchsorted(starts, events.time, side="right") - 1).astype(np.int32)
+        made = Steps(index, starts, np.append(starts[1:] - 1, events.time.max()), "sparse years joined")
     elif own:
         made = make_steps(events.time, merge=spec.merge, steps=spec.equal_counts)
     else:
         made = make_steps(events.time, merge=1 if merge is None else merge, **rule)
     facts = {"dataset": spec.name, **counts}
     return build_graph(events, made, directed=directed, labels=labels, provenance=facts)
-
-
-def _pubmed_steps(years: NDArray[np.int64]) -> Steps:
-    starts = np.asarray(PUBMED_STARTS, dtype=np.int64)
-    index = (np.searchsorted(starts, years, side="right") - 1).astype(np.int32)
-    return Steps(index, starts, np.append(starts[1:] - 1, years.max()), "sparse years joined")
 
 
 def benchmark_folder(spec: DatasetSpec, root: str | Path | None) -> Path:

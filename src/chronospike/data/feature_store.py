@@ -141,14 +141,9 @@ def list_features(folder: Path) -> list[FeatureSet]:
             if not path.exists():
                 continue
             raise
-        name = path.parent.name.removesuffix(".partial")
-        seconds = math.fsum(meta["seconds"])
-        done = len(meta["checksums"])
-        found.append(
-            FeatureSet(
-                name, path.parent, meta["shape"], meta["dtype"], meta["recipe"], meta["graph_key"], done, seconds
-            )
-        )
+        parts = {part: meta[part] for part in ("shape", "dtype", "recipe", "graph_key")}
+        name, done = path.parent.name.removesuffix(".partial"), len(meta["checksums"])
+        found.append(FeatureSet(name, path.parent, steps_done=done, seconds=math.fsum(meta["seconds"]), **parts))
     return found
 
 
@@ -204,20 +199,14 @@ def _describe(recipe: dict[str, Any], graph_key: str, shape: Shape, dtype: np.dt
 
 def _require_same(folder: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
     """The way out of a difference is to make it all again, or to use another name."""
-    for part in ("graph_key", "shape", "dtype"):
-        if list(np.atleast_1d(found[part])) != list(np.atleast_1d(wanted[part])):
-            _refuse(folder, part, found[part], wanted[part])
     old, new = found["recipe"], wanted["recipe"]
-    for key in sorted(old.keys() | new.keys()):
-        if old.get(key) != new.get(key):
-            _refuse(folder, key, old.get(key), new.get(key))
-
-
-def _refuse(folder: Path, what: str, found: Any, wanted: Any) -> None:
-    raise InputError(
-        f"{folder} exists with {what} {found!r}, not {wanted!r}. "
-        "Pass --overwrite to make it again, or choose another name"
-    )
+    parts = [(part, found[part], wanted[part]) for part in ("graph_key", "shape", "dtype")]
+    for what, there, asked in parts + [(key, old.get(key), new.get(key)) for key in sorted(old.keys() | new.keys())]:
+        if there != asked:
+            raise InputError(
+                f"{folder} exists with {what} {there!r}, not {asked!r}. "
+                "Pass --overwrite to make it again, or choose another name"
+            )
 
 
 def _begin(partial: Path, meta: dict[str, Any]) -> None:

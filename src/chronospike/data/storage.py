@@ -34,6 +34,7 @@ from chronospike.files import atomic_folder, read_json, write_json
 
 FORMAT = "chronospike-graph"
 VERSION = 1
+_STRUCTURE = ("history_", "snapshot_")
 _CSR_PARTS = ("indptr", "step_offsets", "neighbours")
 _EVENT_PARTS = ("source", "target", "time", "step_offsets")
 # Larger files are only checked for size on opening; `chronospike data validate` reads them whole.
@@ -83,9 +84,13 @@ def open_graph(folder: str | Path, *, features: str | None = None, verify: bool 
     arrays = {name: _open_array(folder, name, entry, verify) for name, entry in meta["arrays"].items()}
     entries = meta.get("events")
     events = entries and EventLog(*(_open_array(folder, f"events_{p}", entries[p], verify) for p in _EVENT_PARTS))
-    labels = arrays.get("labels")
+    labels, own = arrays.get("labels"), arrays.get("features")
     if labels is not None and labels.dtype != np.int64:
         raise StorageError(f"{folder / 'labels.npy'} holds {labels.dtype}, not class numbers. {_AGAIN}")
+    # Folders of earlier versions do not say what the attributes are, and have numbers only.
+    columns: tuple[Column, ...] = ()
+    if own is not None and meta.get("columns") is not None:
+        columns = columns_from_json(meta["columns"], own.shape[-1], str(folder / "meta.json"))
     try:
         graph = DynamicGraph(
             history=TimeSlicedCSR(*(arrays[f"history_{part}"] for part in _CSR_PARTS)),
@@ -96,8 +101,8 @@ def open_graph(folder: str | Path, *, features: str | None = None, verify: bool 
             directed=meta["directed"],
             labels=labels,
             class_names=() if labels is None else tuple(meta["class_names"]),
-            features=arrays.get("features"),
-            columns=_columns(folder, meta, arrays.get("features")),
+            features=own,
+            columns=columns,
             events=events,
             facts=meta["facts"],
         )
@@ -136,7 +141,7 @@ def read_meta(folder: Path) -> dict[str, Any]:
 def graph_key(folder: str | Path) -> str:
     """A short fingerprint of the structure (not of labels or features), to tie feature sets to their graph."""
     arrays = read_meta(Path(folder))["arrays"]
-    return _structure({name: entry["sha256"] for name, entry in arrays.items() if _is_structure(name)})
+    return _structure({name: entry["sha256"] for name, entry in arrays.items() if name.startswith(_STRUCTURE)})
 
 
 def data_key(folder: str | Path) -> str:
@@ -155,22 +160,12 @@ def feature_sets(folder: str | Path) -> list[str]:
 
 def structure_key(graph: DynamicGraph) -> str:
     """What `graph_key` says of a folder that holds this graph."""
-    return _structure({name: _array_sum(array) for name, array in _arrays(graph).items() if _is_structure(name)})
+    arrays = {name: array for name, array in _arrays(graph).items() if name.startswith(_STRUCTURE)}
+    return _structure({name: _array_sum(array) for name, array in arrays.items()})
 
 
 def _structure(sums: dict[str, str]) -> str:
     return hashlib.sha256("".join(sums[name] for name in sorted(sums)).encode()).hexdigest()[:16]
-
-
-def _is_structure(name: str) -> bool:
-    return name.startswith(("history_", "snapshot_"))
-
-
-def _columns(folder: Path, meta: dict[str, Any], features: NDArray[Any] | None) -> tuple[Column, ...]:
-    """What the attributes are; folders of earlier versions do not say, and have numbers only."""
-    if features is None or meta.get("columns") is None:
-        return ()
-    return columns_from_json(meta["columns"], features.shape[-1], str(folder / "meta.json"))
 
 
 def _with_feature_set(graph: DynamicGraph, folder: Path, name: str | None, verify: bool | None) -> DynamicGraph:

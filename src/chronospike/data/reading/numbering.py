@@ -57,8 +57,6 @@ def distinct_values(column: pa.ChunkedArray) -> tuple[pa.Array, NDArray[np.int32
 
 def positions_in(ids: NodeIds, column: pa.ChunkedArray) -> NDArray[np.int64]:
     """`[K]` node index of each value, -1 where there is none."""
-    if len(column) == 0:
-        return np.zeros(0, dtype=np.int64)
     distinct, (codes,) = number_values(column)
     return ids.lookup(distinct.values)[codes]
 
