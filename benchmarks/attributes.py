@@ -63,9 +63,9 @@ def payments(seed: int) -> tuple[DynamicGraph, dict[str, Any]]:
 
 def with_table(graph: DynamicGraph, table: dict[str, Any]) -> DynamicGraph:
     """As `import_graph(..., features=table)` does it."""
-    from chronospike.data.reading.attributes import features_from_table
+    from chronospike.data.reading.attributes import read_features
 
-    values, columns, _ = features_from_table(table, graph, on_unknown="drop")
+    values, columns, _ = read_features(table, graph, on_unknown="drop")
     return graph.with_features(values, columns)
 
 

@@ -25,13 +25,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from chronospike.compiled import njit
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ingest import import_graph
-from chronospike.features.deepwalk import deepwalk_step
-from chronospike.features.noise import expected_visits, noise_table
+from chronospike.features.deepwalk import DeepWalkSteps
+from chronospike.features.noise import NoiseTable, expected_visits, noise_table
 from chronospike.features.options import DeepWalk
-from chronospike.features.skipgram import Schedule, initial_tables, train_on_walks
-from chronospike.features.walks import cumulative_snapshot, derive_key, random_walks, walk_starts
+from chronospike.features.skipgram import (
+    _CHUNK_TOKENS,
+    Schedule,
+    Table,
+    _draw_ahead,
+    _row_buffers,
+    _train_walk,
+    _walk_buffers,
+    initial_tables,
+)
+from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key, walk_into, walk_starts
+from chronospike.rng_kernels import derive_numba
+from chronospike.threads import run_chunks
 
 OPTIONS = DeepWalk()
 WALK_SEEDS = (0, 1, 2)
@@ -57,8 +69,63 @@ def micro_f1(features: NDArray[Any], labels: NDArray[Any], split_seed: int = SPL
     return 100 * float(f1_score(labels[test], model.predict(features[test]), average="micro"))
 
 
+def random_walks(
+    snapshot: Snapshot, starts: NDArray[np.int32], length: int, key: int, threads: int | None = None
+) -> NDArray[np.int32]:
+    """`[W, length]` uniform walks, one from each start; -1 after the end of one that met a node without neighbours."""
+    walks = np.full((len(starts), length), -1, dtype=np.int32)
+    base, keys = np.uint64(key), snapshot.keys[starts]
+    run_chunks(lambda low, high: _fill(walks, *snapshot.rows, starts, keys, base, low, high), len(starts), threads)
+    return walks
+
+
+@njit
+def _fill(
+    walks: Any, indptr: Any, degrees: Any, neighbours: Any, starts: Any, keys: Any, base: Any, low: Any, high: Any
+) -> None:
+    for w in range(low, high):
+        walk_into(walks[w], indptr, degrees, neighbours, starts[w], derive_numba(base, keys[w]))
+
+
+def train_on_walks(
+    tables: tuple[Table, Table],
+    walks: NDArray[np.int32],
+    noise: NoiseTable,
+    schedule: Schedule,
+    threads: int | None = None,
+) -> None:
+    """`train_on_graph` for a `[W, L]` matrix of walks (-1 after the end of a short one), keyed by their numbers."""
+    window, negatives, key, rate, drop = schedule
+    settings = window, negatives, np.uint64(key), float(rate), float(drop)
+    chunk = max(1, _CHUNK_TOKENS // walks.shape[1])
+    for first in range(0, len(walks), chunk):
+
+        def work(low: int, high: int, first: int = first) -> None:
+            _train_on_walks(*tables, walks, *noise, *settings, first + low, first + high)
+
+        run_chunks(work, min(chunk, len(walks) - first), threads)
+
+
+@njit
+def _train_on_walks(
+    inputs: Any, outputs: Any, walks: Any, thresholds: Any, nodes: Any, aliases: Any,
+    window: Any, negatives: Any, base: Any, rate: Any, drop: Any, low: Any, high: Any,
+) -> None:  # fmt: skip
+    length = walks.shape[1]
+    walk, reach, drawn = _walk_buffers(length, negatives)
+    rows, before, targets, changes, gains = _row_buffers(length, inputs.shape[1], negatives)
+    for w in range(low, high):
+        size = 0
+        while size < length and walks[w, size] >= 0:
+            walk[size] = walks[w, size]
+            size += 1
+        _draw_ahead(reach, drawn, size, derive_numba(base, w), length, window, thresholds, nodes, aliases)
+        now = np.float32(rate - drop * w)
+        _train_walk(inputs, outputs, walk, reach, drawn, rows, before, targets, changes, gains, size, window, now)
+
+
 def all_walks(graph: DynamicGraph, step: int, seed: int) -> NDArray[np.int32]:
-    """`[W, L]` the walks of every pass, as `deepwalk_step` would make them."""
+    """`[W, L]` the walks of every pass, as `DeepWalkSteps` would make them."""
     snapshot = cumulative_snapshot(graph, step)
     keys = [derive_key(seed, step, 0, number) for number in range(OPTIONS.walks)]
     return np.concatenate([random_walks(snapshot, walk_starts(snapshot, key), OPTIONS.length, key) for key in keys])
@@ -131,10 +198,10 @@ def bench_defaults(graph: DynamicGraph, device: str) -> dict[str, Any]:
     """What `chronospike features deepwalk` makes for the last step, and on a GPU the time for all steps."""
     result: dict[str, Any] = {"device": device}
     steps = [graph.num_steps - 1] if device == "cpu" else list(range(graph.num_steps))
-    deepwalk_step(graph, 0, OPTIONS, device=device)
+    DeepWalkSteps(graph, OPTIONS, device).make_step(0)
     began = time.perf_counter()
     for step in steps:
-        features, _ = deepwalk_step(graph, step, OPTIONS, device=device)
+        features = DeepWalkSteps(graph, OPTIONS, device).make_step(step)
     result["seconds"] = time.perf_counter() - began
     result["steps"] = len(steps)
     assert graph.labels is not None

@@ -23,7 +23,7 @@ import torch
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ingest import import_graph
 from chronospike.data.lookalike import like
-from chronospike.sampling import HybridSampler
+from chronospike.sampling.hybrid import HybridSampler
 from chronospike.threads import default_threads
 
 FANOUTS = (5, 2)

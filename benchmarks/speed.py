@@ -29,8 +29,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 
-from chronospike.bench.machine import measure_machine, settle
 from chronospike.bench.measure import bench, random_features, time_epochs
+from chronospike.bench.roofline import measure_machine, settle
 from chronospike.config import make_settings, read_preset
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.lookalike import Sizes, like, lookalike

@@ -21,7 +21,6 @@ def test_triton_that_is_not_there_or_does_not_run_says_why(monkeypatch: pytest.M
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     optional.triton_trouble.cache_clear()
     assert optional.triton_trouble(device) is None
-    assert optional.triton_works(device)
 
     def refuse(_: torch.device) -> None:
         raise RuntimeError("Failed to find C compiler")
@@ -30,7 +29,6 @@ def test_triton_that_is_not_there_or_does_not_run_says_why(monkeypatch: pytest.M
     optional.triton_trouble.cache_clear()
     with pytest.warns(UserWarning, match="Failed to find C compiler"):
         assert optional.triton_trouble(device) == "Triton does not work here: Failed to find C compiler"
-    assert not optional.triton_works(device)
     monkeypatch.setattr(optional, "has_triton", lambda: False)
     optional.triton_trouble.cache_clear()
     assert optional.triton_trouble(device) == "Triton is not installed"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from chronospike import rng
-from chronospike.rng_kernels import below_numba, chance_numba, derive_numba
+from chronospike.rng_kernels import below_numba, chance_numba, derive_numba, hash_texts
 from tests.plain_rng import below, chance
 
 words = st.integers(0, 2**64 - 1)
@@ -132,3 +132,12 @@ def test_each_input_bit_flips_about_half_of_the_output() -> None:
         ]
         # 200 words of 64 fair bits: a mean of 32 with a standard error of 0.28.
         assert abs(np.mean(flips) - 32) < 1.4, f"bit {bit}"
+
+
+def test_the_hash_is_fnv_1a_mixed_once_more() -> None:
+    # The published FNV-1a of "", "a" and "foobar".
+    known = [0xCBF29CE484222325, 0xAF63DC4C8601EC8C, 0x85944171F73967E8]
+    text = np.frombuffer(b"afoobar", dtype=np.uint8)
+    hashes = np.empty(3, dtype=np.int64)
+    hash_texts(text, np.array([0, 0, 1, 7]), hashes)
+    assert hashes.tolist() == [rng.signed(rng.derive(word, 0)) for word in known]

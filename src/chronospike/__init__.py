@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from chronospike.estimator import ChronoSpikeClassifier
     from chronospike.features.make import carry_features, make_features
     from chronospike.features.options import DeepWalk, FastRP
-    from chronospike.sampling import HybridSampler
+    from chronospike.sampling.hybrid import HybridSampler
 
 # Loaded on first use, so that `import chronospike` and `chronospike --help` stay quick.
 _HOMES = {
@@ -27,7 +27,7 @@ _HOMES = {
     "DeepWalk": "chronospike.features.options",
     "DynamicGraph": "chronospike.data.graph",
     "FastRP": "chronospike.features.options",
-    "HybridSampler": "chronospike.sampling",
+    "HybridSampler": "chronospike.sampling.hybrid",
     "InputError": "chronospike.errors",
     "Split": "chronospike.data.splits",
     "carry_features": "chronospike.features.make",

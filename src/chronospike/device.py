@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import resource
-import sys
 from pathlib import Path
 
 import torch
@@ -38,8 +37,6 @@ def keep_freed_memory() -> bool:
     On the CPU fresh memory costs more than arithmetic: every page of a new tensor is a fault. Returns whether it
     took effect (it does with glibc).
     """
-    if not sys.platform.startswith("linux"):
-        return False
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):

@@ -6,7 +6,7 @@ A message names the file, the row, the value and the way out.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 class ChronoSpikeError(Exception):
@@ -47,3 +47,9 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     """A sentence part such as ` Did you mean 'dblp'?`, or an empty string when nothing is close."""
     close = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.5)
     return f" Did you mean '{close[0]}'?" if close else ""
+
+
+def check_choice(option: str, value: str, choices: Collection[str]) -> None:
+    """Refuse a value that is not one of the choices."""
+    if value not in choices:
+        raise InputError(f"{option} {value!r} is not one of: {', '.join(choices)}.{nearest(str(value), choices)}")

@@ -35,7 +35,7 @@ def atomic_folder(target: Path, *, overwrite: bool = False, marker: str = "meta.
     with _partial_of(target) as (partial, place):
         partial.mkdir()
         yield partial
-        _swap(partial, place)
+        swap(partial, place)
 
 
 @contextmanager
@@ -156,17 +156,21 @@ def _partial_of(target: Path) -> Iterator[tuple[Path, Path]]:
         place = _real(target)
         partial = _beside(place, "partial")
         try:
-            _make_parents(place, made)
+            for folder in reversed([folder for folder in place.parents if not folder.exists()]):
+                folder.mkdir()
+                made.append(folder)
             _remove_abandoned(place)
             yield partial, place
         except BaseException:
             _remove(partial)
             for folder in reversed(made):
-                _remove_if_empty(folder)
+                with suppress(OSError):
+                    folder.rmdir()
             raise
 
 
-def _swap(partial: Path, place: Path) -> None:
+def swap(partial: Path, place: Path) -> None:
+    """Put `partial` in the place of what is there, if anything is."""
     if not place.exists():
         partial.rename(place)
         return
@@ -195,14 +199,6 @@ def _keep_permissions(old: Path, new: Path) -> None:
     with suppress(PermissionError):
         os.chown(new, before.st_uid, before.st_gid)
     new.chmod(stat.S_IMODE(before.st_mode))
-
-
-def _make_parents(place: Path, made: list[Path]) -> None:
-    """Create the missing parents and note them in `made`, outermost first."""
-    missing = [folder for folder in place.parents if not folder.exists()]
-    for folder in reversed(missing):
-        folder.mkdir()
-        made.append(folder)
 
 
 def _real(path: Path) -> Path:
@@ -235,11 +231,6 @@ def _remove(path: Path) -> None:
             with suppress(OSError):
                 Path(folder).chmod(stat.S_IRWXU)
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _remove_if_empty(folder: Path) -> None:
-    with suppress(OSError):
-        folder.rmdir()
 
 
 def _existing_parent(path: Path) -> Path:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from chronospike.errors import ChronoSpikeError, InputError
+from chronospike.errors import InputError
 from chronospike.files import LOCK, space_errors
 
 Tell = Callable[[str], None]
@@ -71,7 +71,8 @@ def claim(folder: Path, *, make: bool = True, tell: Tell | None = None) -> Itera
 
     def go_on(error: OSError) -> None:
         if error.errno not in _NO_LOCKS:
-            raise _unwritable(folder, error) from error
+            with space_errors(folder):
+                raise error
         if tell is not None:
             tell(_no_lock(folder, error))
 
@@ -142,16 +143,6 @@ def _holder(file: Path) -> str:
         return "another process"
     elsewhere = "" if host == socket.gethostname() else f" on {host}"
     return f"process {process}{elsewhere} (since {since})"
-
-
-def _unwritable(folder: Path, error: OSError) -> ChronoSpikeError:
-    try:
-        with space_errors(folder):
-            raise error
-    except ChronoSpikeError as known:
-        return known
-    except OSError:
-        return InputError(f"{folder}: cannot write here ({error.strerror})")
 
 
 def _no_lock(path: Path, error: OSError) -> str:

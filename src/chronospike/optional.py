@@ -47,8 +47,3 @@ def start_gpu(device: torch.device) -> None:
 
     if device.type == "cuda":
         Thread(target=work, daemon=True).start()
-
-
-def triton_works(device: torch.device) -> bool:
-    """Whether Triton is installed and can compile for this device."""
-    return triton_trouble(device) is None

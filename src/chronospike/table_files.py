@@ -13,7 +13,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from chronospike.errors import InputError, nearest
+from chronospike.errors import InputError, check_choice
 from chronospike.files import atomic_file, check_file
 from chronospike.streams import is_stream
 
@@ -31,8 +31,8 @@ def output_format(output: Path, asked: str | None, known: Sequence[str]) -> str:
         asked: the user's choice, which must not contradict the suffix.
         known: the formats that fit what is written.
     """
-    if asked is not None and asked not in known:
-        raise InputError(f"--format {asked!r} is not one of: {', '.join(known)}.{nearest(asked, known)}")
+    if asked is not None:
+        check_choice("--format", asked, known)
     check_file(output)
     suffix = output.suffix.lower().removeprefix(".")
     if suffix in ARRAYS and suffix != (asked or suffix):

@@ -33,11 +33,11 @@ def default_threads() -> int:
     return len(os.sched_getaffinity(0))
 
 
-@lru_cache(maxsize=4)
-def _pool(threads: int, process: int) -> ThreadPoolExecutor:
-    # Keyed by process: threads do not survive a fork.
+@lru_cache(maxsize=8)
+def pool(threads: int, process: int, name: str = "chronospike") -> ThreadPoolExecutor:
+    """The threads of this name. Keyed by process: threads do not survive a fork."""
     del process
-    return ThreadPoolExecutor(threads, thread_name_prefix="chronospike")
+    return ThreadPoolExecutor(threads, thread_name_prefix=name)
 
 
 def run_chunks(work: Callable[[int, int], None], total: int, threads: int | None = None) -> None:
@@ -51,8 +51,8 @@ def run_chunks(work: Callable[[int, int], None], total: int, threads: int | None
             work(0, total)
         return
     bounds = [total * i // threads for i in range(threads + 1)]
-    pool = _pool(threads - 1, os.getpid())
-    rest = [pool.submit(work, low, high) for low, high in pairwise(bounds[1:])]
+    others = pool(threads - 1, os.getpid())
+    rest = [others.submit(work, low, high) for low, high in pairwise(bounds[1:])]
     try:
         work(bounds[0], bounds[1])
     finally:

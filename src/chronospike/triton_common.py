@@ -1,4 +1,4 @@
-"""What all Triton kernels share: the random words of `chronospike.rng`, products, launching on the right device.
+"""What all Triton kernels share: the random words of `chronospike.rng`, products, sums, launching on the right device.
 
 Triton compiles a kernel again for numbers that are one or multiples of sixteen, unless told not to specialise them.
 Most of ours do not gain by it, and a trial (`trial_error`) and all batches that follow, of any number of steps and
@@ -12,7 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import triton
@@ -23,6 +23,8 @@ from triton.runtime.errors import OutOfResources
 GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
 _FIRST = tl.constexpr(0xBF58476D1CE4E5B9)
 _SECOND = tl.constexpr(0x94D049BB133111EB)
+# Parts and columns that a program takes at a time: many columns, or many parts where there are few columns.
+_WIDE, _TALL = (32, 64), (256, 8)
 
 
 @triton.jit
@@ -58,6 +60,37 @@ def single(like: torch.Tensor, *shape: int) -> torch.Tensor:
 def on(device: torch.device) -> AbstractContextManager[Any]:
     """Triton launches on the current device, which need not be this one."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+@triton.jit(do_not_specialize=["count"])
+def _add_up_kernel(parts, total, count, size, PARTS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """One block of columns of one group: `parts [groups, count, size]`."""
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    group = tl.program_id(1).to(tl.int64)
+    inside = (column < size)[None, :]
+    row = tl.arange(0, PARTS)
+    sums = tl.zeros([PARTS, COLUMNS], dtype=tl.float32)
+    for first in range(0, count, PARTS):
+        place = (group * count + first + row)[:, None] * size + column[None, :]
+        sums += tl.load(parts + place, mask=(first + row < count)[:, None] & inside, other=0.0)
+    tl.store(total + group * size + column, tl.sum(sums, axis=0), mask=column < size)
+
+
+def add_up(parts: torch.Tensor, dim: Literal[0, 1] = 0) -> torch.Tensor:
+    """The sum of `parts [P, ...]` or `[G, P, ...]`, contiguous and in single precision, over dimension `dim`.
+
+    Parts that many programs have left are added in one order, so that the result is the same in every run.
+    """
+    total = single(parts, *parts.shape[:dim], *parts.shape[dim + 1 :])
+    if total.numel():
+        groups = len(parts) if dim else 1
+        size = total.numel() // groups
+        rows, columns = _WIDE if size >= 128 * _WIDE[1] else _TALL
+        with on(parts.device):
+            _add_up_kernel[(triton.cdiv(size, columns), groups)](
+                parts, total, parts.shape[dim], size, PARTS=rows, COLUMNS=columns
+            )
+    return total
 
 
 def trial_error(what: str, device: torch.device, work: Callable[[], object]) -> str | None:

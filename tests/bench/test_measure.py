@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from chronospike.bench import machine, measure
+from chronospike.bench import measure, roofline
 from chronospike.bench.roofline import STAGES
 from chronospike.training.loop import Trainer
 from tests.small_runs import CPU, small_graph, small_network, small_settings
@@ -14,8 +14,8 @@ from tests.small_runs import CPU, small_graph, small_network, small_settings
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
     patch = pytest.MonkeyPatch()
-    patch.setattr(machine, "_COPY_BYTES", {"cpu": 1 << 16})
-    patch.setattr(machine, "_PRODUCT_SIZE", {"cpu": 64})
+    patch.setattr(roofline, "_COPY_BYTES", {"cpu": 1 << 16})
+    patch.setattr(roofline, "_PRODUCT_SIZE", {"cpu": 64})
     result = measure.bench(small_graph(), small_settings(feature_dimension=16), CPU, epochs=2, say=lambda _: None)
     patch.undo()
     return result
@@ -49,7 +49,7 @@ def test_stages_in_order_are_the_step_itself() -> None:
     networks = [small_network(dropout=0.0, temporal_dropout=0.0, contrastive=0.0) for _ in range(2)]
     trainers = [Trainer(network, network.settings) for network in networks]
     roots = networks[0].task.split.train[:20]
-    flow = measure._Flow(*(None,) * 5)  # type: ignore[arg-type]
+    flow = measure.Flow()
     for _, work in measure._parts(trainers[0], networks[0], roots):
         work(flow)
     trainers[1].model.train()

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-from chronospike.bench.machine import Machine
-from chronospike.bench.roofline import STAGES, Work, step_work
+from chronospike.bench import roofline
+from chronospike.bench.roofline import STAGES, Machine, Work, step_work
 from chronospike.nn.model import Architecture
 
 
@@ -37,3 +38,19 @@ def test_halved_features_halve_what_is_gathered() -> None:
     a = Architecture(16, 4, hidden=(8, 8), heads=2, temporal_heads=2)
     single, half = (step_work(a, (3, 2), 1, 1, itemsize)["attend"].bytes for itemsize in (4, 2))
     assert single - half == 2 * 16 * (1 + 3 + 6)
+
+
+def test_rates_come_from_what_was_copied_and_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roofline, "_COPY_BYTES", {"cpu": 1 << 12})
+    monkeypatch.setattr(roofline, "_PRODUCT_SIZE", {"cpu": 16})
+    taken = iter([0.5, 0.25])
+    monkeypatch.setattr(roofline, "timings", lambda work, device, repeats: (work(), [next(taken), 9.0])[1])
+    found = roofline.measure_machine(torch.device("cpu"))
+    assert found.bandwidth == 2 * (1 << 12) / 0.5
+    assert found.rate == 2 * 16**3 / 0.25
+
+
+def test_the_first_run_does_not_count() -> None:
+    calls: list[int] = []
+    assert len(roofline.timings(lambda: calls.append(1), torch.device("cpu"), 3)) == 3
+    assert len(calls) == 4

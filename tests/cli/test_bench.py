@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from chronospike.bench import machine
+from chronospike.bench import roofline
 from chronospike.data.storage import save_graph
 from tests.small_runs import command, small_graph, worked
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(machine, "_COPY_BYTES", {"cpu": 1 << 16})
-    monkeypatch.setattr(machine, "_PRODUCT_SIZE", {"cpu": 64})
+    monkeypatch.setattr(roofline, "_COPY_BYTES", {"cpu": 1 << 16})
+    monkeypatch.setattr(roofline, "_PRODUCT_SIZE", {"cpu": 64})
     return save_graph(small_graph(), tmp_path / "graph")
 
 

@@ -16,6 +16,7 @@ from chronospike import locks
 from chronospike.data.feature_store import list_features, open_features, write_features
 from chronospike.errors import InputError, OutOfSpaceError, StorageError
 from tests.lock_holder import let_go_on, started
+from tests.made_steps import MadeBy
 
 SHAPE = (3, 4, 2)
 RECIPE: dict[str, Any] = {"method": "test", "weights": (1.0, 2.0)}
@@ -27,7 +28,7 @@ def step_values(step: int) -> NDArray[Any]:
 
 def write(folder: Path, make: Callable[[int], NDArray[Any]] = step_values, **options: Any) -> Path:
     arguments = {"recipe": RECIPE, "graph_key": "abc", "shape": SHAPE, "dtype": "float32", **options}
-    return write_features(folder, "set", make_step=make, **arguments)
+    return write_features(folder, "set", maker=MadeBy(make), **arguments)
 
 
 def stopping_at(stop: int) -> Callable[[int], NDArray[Any]]:
@@ -159,7 +160,7 @@ def test_a_mistyped_name_gets_the_nearest_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["own", "none", "auto", "own+mine"])
 def test_a_name_that_means_something_else_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match="a feature set cannot be named"):
-        write_features(tmp_path, name, RECIPE, "abc", SHAPE, "float32", step_values)
+        write_features(tmp_path, name, RECIPE, "abc", SHAPE, "float32", MadeBy(step_values))
     assert list(tmp_path.iterdir()) == []
 
 

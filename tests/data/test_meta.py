@@ -17,6 +17,7 @@ from chronospike.data.feature_store import write_features
 from chronospike.data.ids import NodeIds
 from chronospike.data.storage import graph_key, open_graph, save_graph
 from chronospike.errors import ChronoSpikeError, StorageError
+from tests.made_steps import MadeBy
 from tests.path_of_four import path_of_four
 
 OTHERS: tuple[Any, ...] = (None, True, 7, -1, 10**30, 1.5, "text", "", [], [7], [[None]], ["a", "a"], {}, {"a": 1})
@@ -27,7 +28,7 @@ def _folder(path: Path) -> Path:
     graph = path_of_four((0, 1, 2), count=3).with_labels(np.array([0, 1, -1, 0]), ("a", "b"))
     folder = save_graph(graph, path)
     key = graph_key(folder)
-    write_features(folder, "made", {"by": "hand"}, key, (3, 4, 2), np.float32, lambda t: np.ones((4, 2)))
+    write_features(folder, "made", {"by": "hand"}, key, (3, 4, 2), np.float32, MadeBy(lambda t: np.ones((4, 2))))
     return folder
 
 

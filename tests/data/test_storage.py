@@ -17,6 +17,7 @@ from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
 from chronospike.data.storage import data_key, feature_sets, graph_key, open_graph, save_graph, structure_key
 from chronospike.errors import GraphError, InputError, OutOfSpaceError, StorageError
+from tests.made_steps import MadeBy
 from tests.six_nodes import six_nodes
 
 
@@ -194,7 +195,13 @@ def test_the_data_key_depends_on_all_that_is_there_but_not_on_sets_made_later(tm
 
 def _add_set(folder: Path, name: str, value: float) -> None:
     write_features(
-        folder, name, {"made": "here"}, graph_key(folder), (4, 6, 3), np.float32, lambda t: np.full((6, 3), value + t)
+        folder,
+        name,
+        {"made": "here"},
+        graph_key(folder),
+        (4, 6, 3),
+        np.float32,
+        MadeBy(lambda t: np.full((6, 3), value + t)),
     )
 
 
@@ -355,7 +362,7 @@ def test_repeated_node_ids_are_found_when_everything_is_checked(tmp_path: Path) 
 
 def test_a_feature_set_of_another_size_is_refused(tmp_path: Path) -> None:
     folder = save_graph(six_nodes(), tmp_path / "g")
-    write_features(folder, "f", {}, graph_key(folder), (3, 6, 2), np.float32, lambda t: np.ones((6, 2)))
+    write_features(folder, "f", {}, graph_key(folder), (3, 6, 2), np.float32, MadeBy(lambda t: np.ones((6, 2))))
     with pytest.raises(StorageError, match=r"features/f has shape \[3, 6, 2\], and the graph has 4 steps and 6 nodes"):
         open_graph(folder, features="f")
 

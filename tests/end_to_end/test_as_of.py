@@ -72,9 +72,9 @@ def hash_of(value: str | int) -> float:
 
 
 def with_attributes(graph: DynamicGraph, table: dict[str, Any]) -> DynamicGraph:
-    from chronospike.data.reading.attributes import features_from_table
+    from chronospike.data.reading.attributes import read_features
 
-    values, columns, _ = features_from_table(table, graph)
+    values, columns, _ = read_features(table, graph)
     return graph.with_features(values, columns)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from chronospike.data.storage import data_key, save_graph
 from chronospike.data.synthetic import synthetic_graph
-from chronospike.experiments.cells import Cell, Source
+from chronospike.experiments.cells import Cell
 from chronospike.methods.registry import settings_for
 
 
@@ -18,7 +18,7 @@ def graph_folder(folder: Path, **options: Any) -> Path:
 
 def cell(graph: Path, method: str, seed: int = 0, variant: str = "", **values: Any) -> Cell:
     settings = settings_for(method, {}, {"ratio": 0.8, "seed": seed, **values})
-    return Cell(variant or method, method, settings, Source(graph, data_key(graph), "cpu"))
+    return Cell(variant or method, method, settings, graph, data_key(graph), "cpu")
 
 
 def done(

@@ -8,7 +8,6 @@ import pytest
 from chronospike.errors import InputError
 from chronospike.experiments.cells import (
     RESULT,
-    Source,
     Variant,
     folder_of,
     is_settled,
@@ -54,8 +53,8 @@ def test_whatever_the_result_depends_on_makes_another_cell(graph: Path) -> None:
         cell(graph, "label-propagation", split_seed=1),
         replace(plain, features="own"),
         replace(plain, recipes=({"method": "deepwalk"},)),
-        replace(plain, source=Source(graph, "other data", "cpu")),
-        replace(plain, source=Source(graph, plain.source.data, "cuda:0")),
+        replace(plain, data="other data"),
+        replace(plain, device="cuda:0"),
     ]
     assert len({one.id for one in [plain, *others]}) == 10
 
@@ -66,7 +65,7 @@ def test_how_features_are_made_is_no_matter_to_a_method_without(graph: Path) -> 
 
 def test_a_moved_graph_folder_is_the_same_data(graph: Path) -> None:
     plain = cell(graph, "majority")
-    assert replace(plain, source=replace(plain.source, folder=Path("/elsewhere"))).id == plain.id
+    assert replace(plain, graph=Path("/elsewhere")).id == plain.id
 
 
 def test_a_result_bears_the_names_of_the_present_grid(graph: Path, tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ from chronospike.data.build import build_graph
 from chronospike.data.events import Events, Steps
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
-from chronospike.features.deepwalk import deepwalk_step
+from chronospike.features.deepwalk import DeepWalkSteps
 from chronospike.features.options import DeepWalk, Start
 from chronospike.features.skipgram import initial_tables
+from tests.features.one_step import deepwalk_step
 from tests.growing import clique_that_grew
 from tests.six_nodes import six_nodes
 
@@ -84,10 +85,11 @@ def test_warm_start_gives_new_nodes_fresh_noise() -> None:
 
 
 def test_progress_ends_at_the_total() -> None:
-    calls: list[tuple[int, int]] = []
-    deepwalk_step(six_nodes(), 3, SMALL, on_tokens=lambda done, total: calls.append((done, total)))
-    # Three passes over the five nodes that have a neighbour, ten nodes a walk.
-    assert calls == [(50, 150), (100, 150), (150, 150)]
+    calls: list[tuple[int, int, int]] = []
+    DeepWalkSteps(six_nodes(), SMALL, on_progress=lambda *now: calls.append(now)).make_step(3)
+    # Three passes with walks of ten from the 2, 3, 4 and now 5 nodes that have a neighbour.
+    before = 3 * 10 * (2 + 3 + 4)
+    assert calls == [(3, before + done, before + 150) for done in (50, 100, 150)]
 
 
 def test_read_only_arrays_give_the_same_bits() -> None:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from chronospike.features.fastrp import fastrp_step, propagate, sparse_projection
+from chronospike.features.fastrp import FastRPSteps, propagate, sparse_projection
 from chronospike.features.options import FastRP
 from chronospike.features.walks import cumulative_snapshot, derive_key
 from chronospike.rng import derive
@@ -57,15 +57,15 @@ def test_a_row_of_the_projection_is_six_sided_dice_of_the_seed_and_the_id() -> N
 
 def test_the_same_seed_gives_the_same_bits_for_any_threads() -> None:
     graph = six_nodes()
-    one = fastrp_step(graph, 3, FastRP(dimension=8, threads=1))
-    assert (one == fastrp_step(graph, 3, FastRP(dimension=8, threads=3))).all()
+    one = FastRPSteps(graph, FastRP(dimension=8, threads=1)).make_step(3)
+    assert (one == FastRPSteps(graph, FastRP(dimension=8, threads=3)).make_step(3)).all()
 
 
 def test_another_seed_gives_another_result() -> None:
     graph = six_nodes()
-    one, other = (fastrp_step(graph, 3, FastRP(dimension=8, seed=seed)) for seed in (0, 1))
+    one, other = (FastRPSteps(graph, FastRP(dimension=8, seed=seed)).make_step(3) for seed in (0, 1))
     assert not np.allclose(one, other)
 
 
 def test_nodes_without_an_edge_are_zero() -> None:
-    assert not fastrp_step(six_nodes(), 0, FastRP(dimension=8))[2:].any()
+    assert not FastRPSteps(six_nodes(), FastRP(dimension=8)).make_step(0)[2:].any()

@@ -7,14 +7,15 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from benchmarks.features import random_walks
 from chronospike.errors import ChronoSpikeError, InputError
-from chronospike.features.deepwalk import deepwalk_step
 from chronospike.features.noise import expected_visits, noise_table
 from chronospike.features.options import DeepWalk
 from chronospike.features.skipgram import Schedule, initial_tables, train_on_graph
-from chronospike.features.walks import Snapshot, cumulative_snapshot, random_walks, walk_starts
+from chronospike.features.walks import Snapshot, cumulative_snapshot, walk_starts
 from chronospike.rng import derive
 from tests.features import reference
+from tests.features.one_step import deepwalk_step
 from tests.growing import grown
 from tests.path_of_four import path_of_four
 from tests.six_nodes import six_nodes

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from chronospike.data.graph import DynamicGraph
 from chronospike.features.deepwalk import DeepWalkSteps
-from chronospike.features.fastrp import fastrp_step
+from chronospike.features.fastrp import FastRPSteps
 from chronospike.features.options import DeepWalk, FastRP
 from tests.growing import Growing, growing
 
@@ -24,7 +24,7 @@ GRAPHS = st.one_of(growing("integers"), growing("texts"))
 def test_later_nodes_change_no_bit_of_fastrp(graphs: Growing, normalization: float) -> None:
     options = FastRP(dimension=5, weights=(0.5, 1.0, 2.0), normalization=normalization, threads=1)
     for step in graphs.steps:
-        past, whole = (fastrp_step(graph, step, options) for graph in (graphs.past, graphs.whole))
+        past, whole = (FastRPSteps(graph, options).make_step(step) for graph in (graphs.past, graphs.whole))
         assert (whole[graphs.place] == past).all()
         assert not np.delete(whole, graphs.place, axis=0).any()
 

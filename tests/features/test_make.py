@@ -9,10 +9,11 @@ from chronospike.config import Settings
 from chronospike.data.feature_store import list_features, open_features, write_features
 from chronospike.data.storage import feature_sets, graph_key, open_graph, save_graph
 from chronospike.errors import InputError
-from chronospike.features.deepwalk import deepwalk_step
 from chronospike.features.make import carry_features, ensure_features, make_features, with_features_for
 from chronospike.features.options import DeepWalk, FastRP, Options, Start
+from tests.features.one_step import deepwalk_step
 from tests.growing import clique_that_grew
+from tests.made_steps import MadeBy
 from tests.six_nodes import six_nodes
 from tests.small_runs import saved_graph, small_graph
 
@@ -96,7 +97,9 @@ class Recorder:
 
 
 def zeros(folder: Path, name: str, **recipe: object) -> None:
-    write_features(folder, name, recipe, graph_key(folder), (5, 120, 2), np.float32, lambda _: np.zeros((120, 2)))
+    write_features(
+        folder, name, recipe, graph_key(folder), (5, 120, 2), np.float32, MadeBy(lambda _: np.zeros((120, 2)))
+    )
 
 
 def test_features_are_made_once_and_then_found(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from benchmarks.features import random_walks
 from chronospike.features.noise import NoiseTable, draw_noise, expected_visits, noise_table
-from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key, random_walks, walk_starts
+from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key, walk_starts
 from chronospike.rng import derive
 from tests.path_of_four import path_of_four
 from tests.six_nodes import six_nodes

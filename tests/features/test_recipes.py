@@ -19,6 +19,7 @@ from chronospike.features.recipes import (
     with_place,
     without_place,
 )
+from tests.made_steps import MadeBy
 from tests.small_runs import saved_graph
 
 
@@ -68,7 +69,7 @@ def with_sets(folder: Path, *names: str, key: str | None = None) -> Path:
     saved_graph(folder, features=None)
     for name in names:
         write_features(
-            folder, name, {}, key or graph_key(folder), (5, 120, 2), np.float32, lambda _: np.zeros((120, 2))
+            folder, name, {}, key or graph_key(folder), (5, 120, 2), np.float32, MadeBy(lambda _: np.zeros((120, 2)))
         )
     return folder
 

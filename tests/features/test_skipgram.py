@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from benchmarks.features import random_walks, train_on_walks
 from chronospike.features.noise import NoiseTable, expected_visits, noise_table
-from chronospike.features.skipgram import Schedule, initial_tables, train_on_graph, train_on_walks
-from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key, random_walks, walk_starts
+from chronospike.features.skipgram import Schedule, initial_tables, train_on_graph
+from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key, walk_starts
 from tests.features import reference
 from tests.six_nodes import six_nodes
 

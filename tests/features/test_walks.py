@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from benchmarks.features import random_walks
 from chronospike.data.build import build_graph
 from chronospike.data.events import Events, Steps
 from chronospike.data.graph import DynamicGraph
@@ -17,7 +18,6 @@ from chronospike.features.walks import (
     Snapshot,
     cumulative_snapshot,
     derive_key,
-    random_walks,
     seen_nodes,
     walk_starts,
 )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as run
 
 from chronospike.optional import has_triton
-from chronospike.sampling import HybridSampler
+from chronospike.sampling.hybrid import HybridSampler
 from tests.growing import Growing, growing
 from tests.sampling.reference import GPU, settings
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import settings as run
 
 from chronospike.data.csr import TimeSlicedCSR
-from chronospike.sampling import HybridSampler
+from chronospike.sampling.hybrid import HybridSampler
 from tests.sampling.reference import Edge, edge_lists, graph_of, hubs, reference_tree, renamed, settings
 from tests.six_nodes import six_nodes
 
@@ -72,7 +72,7 @@ def test_memory_mapped_arrays_are_read_in_place(tmp_path: Path) -> None:
     on_disk = replace(graph, history=mapped(graph.history, "history"), snapshot=mapped(graph.snapshot, "snapshot"))
     sampler = HybridSampler(on_disk, backend="numba")
     assert sampler.sample(range(6)).nodes.equal(HybridSampler(graph).sample(range(6)).nodes)
-    held = sampler._backend.history[2]  # type: ignore[attr-defined]
+    held = sampler._backend.history[2]  # type: ignore[union-attr]
     assert np.shares_memory(held, on_disk.history.neighbours)
 
 

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from chronospike.sampling import NeighbourTree
-from chronospike.sampling.tree import widths
+from chronospike.sampling.tree import NeighbourTree, widths
 
 
 def numbered(batch: int, fanouts: tuple[int, ...], steps: int) -> NeighbourTree:

@@ -13,7 +13,7 @@ from hypothesis import settings as run
 
 from chronospike.data.csr import TimeSlicedCSR
 from chronospike.errors import InputError
-from chronospike.sampling import HybridSampler
+from chronospike.sampling.hybrid import HybridSampler
 from tests.sampling.reference import GPU, Edge, edge_lists, graph_of, hubs, reference_tree, renamed, settings
 from tests.six_nodes import six_nodes
 

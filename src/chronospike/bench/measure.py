@@ -5,15 +5,14 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from chronospike.bench.machine import Machine, measure_machine, settle
-from chronospike.bench.roofline import STAGES, Work, step_work
+from chronospike.bench.roofline import STAGES, Machine, Work, measure_machine, settle, step_work, timings
 from chronospike.data.graph import DynamicGraph
 from chronospike.device import peak_memory
 from chronospike.methods.chronospike.network import ChronoSpikeNetwork, takes_half
@@ -52,6 +51,7 @@ def bench(
     batch, train = trainer.batch_nodes, len(network.task.split.train)
     stages = time_stages(trainer, network, batch)
     work = step_work(network.architecture, settings.fanouts, len(network.steps), batch, table.element_size())
+    floor = training["batches"] * sum(amount.seconds(machine) for amount in work.values())
     return {
         "graph": {"nodes": graph.num_nodes, "steps": len(network.steps), "train": train},
         "kernels": network.plan.as_dict(),
@@ -64,7 +64,7 @@ def bench(
         "inference": inference,
         "peak_memory_bytes": peak_memory(device),
         "stages": stage_rows(stages, work, machine),
-        "floor": _floor(training, work, machine),
+        "floor": {"seconds_per_epoch": floor, "ratio": training["seconds_per_epoch"] / floor},
     }
 
 
@@ -116,27 +116,20 @@ def _run(trainer: Trainer, epoch: int, count: int) -> float:
 def time_inference(network: ChronoSpikeNetwork) -> dict[str, Any]:
     """All nodes, or as many as the time allows."""
     nodes = network.task.graph.num_nodes
-    count = min(nodes, 4096)
-    network.infer(network.module, np.arange(count))
-    began = time.perf_counter()
-    network.infer(network.module, np.arange(count))
-    rate = count / (time.perf_counter() - began)
-    count = min(nodes, max(count, int(rate * _SECONDS)))
+    count, device = min(nodes, 4096), network.task.device
+    (once,) = timings(lambda: network.infer(network.module, np.arange(count)), device, 1)
+    count = min(nodes, max(count, int(count / once * _SECONDS)))
     began = time.perf_counter()
     network.infer(network.module, np.arange(count))
     seconds = time.perf_counter() - began
     return {"seconds": seconds * nodes / count, "nodes_timed": count, "nodes_per_second": count / seconds}
 
 
-@dataclass
-class _Flow:
-    """What the stages of a step hand on."""
+class Flow(SimpleNamespace):
+    """What the stages of a step hand on: `x`, `spikes`, `logits`, `z` and `losses`."""
 
-    x: TreeFeatures
-    spikes: Tensor
-    logits: Tensor
-    z: Tensor
-    losses: Tensor
+
+_Stage = tuple[str, Callable[[Flow], None]]
 
 
 def time_stages(trainer: Trainer, network: ChronoSpikeNetwork, batch: int) -> dict[str, float]:
@@ -151,22 +144,22 @@ def time_stages(trainer: Trainer, network: ChronoSpikeNetwork, batch: int) -> di
         return _graph_times(parts, device) if device.type == "cuda" else _stage_times(parts)
 
 
-def _stage_times(parts: list[tuple[str, Callable[[_Flow], None]]]) -> dict[str, float]:
+def _stage_times(parts: list[_Stage]) -> dict[str, float]:
     times: dict[str, list[float]] = {name: [] for name in STAGES}
-    for repeat in range(_STAGE_REPEATS + 1):
-        flow = _Flow(*(None,) * 5)  # type: ignore[arg-type]
+    for _ in range(_STAGE_REPEATS + 1):
+        flow = Flow()
         taken = dict.fromkeys(STAGES, 0.0)
         for name, work in parts:
             began = time.perf_counter()
             work(flow)
             taken[name] += time.perf_counter() - began
         for name in STAGES:
-            if repeat:
-                times[name].append(taken[name])
-    return {name: statistics.median(values) for name, values in times.items()}
+            times[name].append(taken[name])
+    # The first does not count.
+    return {name: statistics.median(values[1:]) for name, values in times.items()}
 
 
-def _parts(trainer: Trainer, network: ChronoSpikeNetwork, roots: Any) -> list[tuple[str, Callable[[_Flow], None]]]:
+def _parts(trainer: Trainer, network: ChronoSpikeNetwork, roots: Any) -> list[_Stage]:
     """The step in order, a stage and what it does at a time."""
     model, device, context = cast(ChronoSpike, network.module), network.task.device, trainer.context
     model.train()
@@ -176,37 +169,37 @@ def _parts(trainer: Trainer, network: ChronoSpikeNetwork, roots: Any) -> list[tu
         here = torch.from_numpy(roots.astype(np.int64)).to(device)
         key = torch.tensor([network.sampler.epoch_key(0)], device=device)
 
-    def sample(flow: _Flow) -> None:
+    def sample(flow: Flow) -> None:
         flow.x = network.rows_from_tensors(here, key, key) if on_gpu else network.rows(roots, 0, training=True)
 
-    def attend(layer: int) -> Callable[[_Flow], None]:
-        def work(flow: _Flow) -> None:
+    def attend(layer: int) -> Callable[[Flow], None]:
+        def work(flow: Flow) -> None:
             flow.spikes = aggregate_tree(model.aggregators[layer], flow.x, plan)  # type: ignore[arg-type]
 
         return work
 
-    def fire(layer: int) -> Callable[[_Flow], None]:
+    def fire(layer: int) -> Callable[[Flow], None]:
         dropout = model.architecture.dropout if layer + 1 < len(model.neurons) else 0.0
 
-        def work(flow: _Flow) -> None:
+        def work(flow: Flow) -> None:
             flow.spikes = model.neurons[layer](flow.spikes, dropout, plan.neurons.implementation, False)[0]
             flow.x = TreeFeatures(flow.spikes, flow.x.sizes[:-1])
 
         return work
 
-    def read(flow: _Flow) -> None:
+    def read(flow: Flow) -> None:
         flow.logits, flow.z = model.read(flow.spikes, plan)
 
-    def lose(flow: _Flow) -> None:
+    def lose(flow: Flow) -> None:
         flow.losses = network.objective.losses(
             flow.logits.float(), flow.z.float(), targets, network.class_weights, None, plan
         )
 
-    def back(flow: _Flow) -> None:
+    def back(flow: Flow) -> None:
         context.optimiser.zero_grad()
         flow.losses[0].backward()
 
-    def update(flow: _Flow) -> None:
+    def update(flow: Flow) -> None:
         del flow
         context.clip()
         context.optimiser.step()
@@ -219,7 +212,7 @@ def _parts(trainer: Trainer, network: ChronoSpikeNetwork, roots: Any) -> list[tu
     return [("sample", sample), *layers, ("temporal", read), ("loss", lose), ("backward", back), ("optimiser", update)]
 
 
-def _graph_times(parts: list[tuple[str, Callable[[_Flow], None]]], device: torch.device) -> dict[str, float]:
+def _graph_times(parts: list[_Stage], device: torch.device) -> dict[str, float]:
     result = dict.fromkeys(STAGES, 0.0)
     before = 0.0
     for count in range(1, len(parts) + 1):
@@ -229,9 +222,9 @@ def _graph_times(parts: list[tuple[str, Callable[[_Flow], None]]], device: torch
     return result
 
 
-def _captured_seconds(parts: list[tuple[str, Callable[[_Flow], None]]], device: torch.device) -> float:
+def _captured_seconds(parts: list[_Stage], device: torch.device) -> float:
     def all_of_them() -> None:
-        flow = _Flow(*(None,) * 5)  # type: ignore[arg-type]
+        flow = Flow()
         for _, work in parts:
             work(flow)
 
@@ -244,14 +237,7 @@ def _captured_seconds(parts: list[tuple[str, Callable[[_Flow], None]]], device: 
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):
         all_of_them()
-    times = []
-    for _ in range(4 * _STAGE_REPEATS):
-        settle(device)
-        began = time.perf_counter()
-        graph.replay()
-        settle(device)
-        times.append(time.perf_counter() - began)
-    return statistics.median(times)
+    return statistics.median(timings(graph.replay, device, 4 * _STAGE_REPEATS))
 
 
 def stage_rows(stages: dict[str, float], work: dict[str, Work], machine: Machine) -> list[dict[str, Any]]:
@@ -270,8 +256,3 @@ def stage_rows(stages: dict[str, float], work: dict[str, Work], machine: Machine
         }
         for name, seconds, amount, floor in lines
     ]
-
-
-def _floor(training: dict[str, Any], work: dict[str, Work], machine: Machine) -> dict[str, float]:
-    seconds = training["batches"] * sum(amount.seconds(machine) for amount in work.values())
-    return {"seconds_per_epoch": seconds, "ratio": training["seconds_per_epoch"] / seconds}

@@ -1,4 +1,5 @@
-"""What a step of training must move and compute, stage by stage, if every row of the sampled trees is taken by itself.
+"""What this machine can do at best, measured, and what a step of training must move and compute, stage by stage, if
+every row of the sampled trees is taken by itself.
 
 Counted are the bytes of stages that read their input and write their output once, features once per tree position, and
 the multiplications and additions of the cheaper order (neighbours aggregated before they are projected). At a machine's
@@ -8,15 +9,60 @@ the CPU's does, can stay below the operations counted here.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from chronospike.bench.machine import Machine
+import torch
+
 from chronospike.nn.meta_device import meta_device
 from chronospike.nn.model import Architecture, ChronoSpike
 from chronospike.sampling.tree import widths
 
 STAGES = ("sample", "attend", "neurons", "temporal", "loss", "backward", "optimiser")
 _SINGLE = 4
+_COPY_BYTES = {"cpu": 1 << 28, "cuda": 1 << 30}
+_PRODUCT_SIZE = {"cpu": 1536, "cuda": 8192}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """`bandwidth` in bytes per second, reads and writes counted alike; `rate` in operations per second."""
+
+    bandwidth: float
+    rate: float
+
+
+def measure_machine(device: torch.device, half: bool = False, repeats: int = 5) -> Machine:
+    """The best of a few copies and products; `half` is the precision the network's products are taken in."""
+    values = torch.ones(_COPY_BYTES[device.type] // 4, device=device)
+    target = torch.empty_like(values)
+    copy = min(timings(lambda: target.copy_(values), device, repeats))
+    size = _PRODUCT_SIZE[device.type]
+    dtype = torch.float16 if half else torch.float32
+    left = torch.ones(size, size, device=device, dtype=dtype)
+    result = torch.empty_like(left)
+    product = min(timings(lambda: torch.mm(left, left, out=result), device, repeats))
+    return Machine(2 * values.numel() * 4 / copy, 2 * size**3 / product)
+
+
+def timings(work: Callable[[], object], device: torch.device, repeats: int) -> list[float]:
+    """Seconds of each of some runs, after one that does not count."""
+    work()
+    result = []
+    for _ in range(repeats):
+        settle(device)
+        began = time.perf_counter()
+        work()
+        settle(device)
+        result.append(time.perf_counter() - began)
+    return result
+
+
+def settle(device: torch.device) -> None:
+    """Wait for a GPU to be done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 @dataclass(frozen=True)
@@ -61,6 +107,8 @@ def step_work(a: Architecture, fanouts: tuple[int, ...], steps: int, batch: int,
     loss = Work(2 * batch * width * _SINGLE, 2 * batch * batch * width)
     parents, drawn = sum(sizes[:-1]), sum(sizes[1:])
     back += Work(2 * spikes * _SINGLE, 2 * temporal.operations) + Work(2 * loss.bytes, 2 * loss.operations)
+    with meta_device():
+        parameters = ChronoSpike(a).parameter_count()
     return {
         # Three offsets and two row starts per parent, a neighbour read and a node written per slot.
         "sample": Work(parents * (3 * 4 + 2 * 8) + 2 * 4 * drawn),
@@ -69,10 +117,5 @@ def step_work(a: Architecture, fanouts: tuple[int, ...], steps: int, batch: int,
         "temporal": temporal,
         "loss": loss,
         "backward": back,
-        "optimiser": Work(7 * _SINGLE * _parameters(a)),
+        "optimiser": Work(7 * _SINGLE * parameters),
     }
-
-
-def _parameters(a: Architecture) -> int:
-    with meta_device():
-        return ChronoSpike(a).parameter_count()

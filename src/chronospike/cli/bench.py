@@ -38,7 +38,10 @@ def bench(
 
     values = {**read_preset(preset), "seed": seed, **parse_assignments(assignments or [])}
     settings = make_settings(ChronoSpikeSettings, values)
-    _check_like(like)
+    if like not in _MERGE and not Path(like).is_dir():
+        raise InputError(
+            f"--like {like}: not a graph folder and not one of {', '.join(_MERGE)}.{nearest(like, _MERGE)}"
+        )
     from chronospike.bench.measure import bench as measure
     from chronospike.device import choose_device, keep_freed_memory
 
@@ -53,13 +56,6 @@ def bench(
         print_json(found)
         return
     _report(found)
-
-
-def _check_like(like: str) -> None:
-    if like not in _MERGE and not Path(like).is_dir():
-        raise InputError(
-            f"--like {like}: not a graph folder and not one of {', '.join(_MERGE)}.{nearest(like, _MERGE)}"
-        )
 
 
 def _graph(like: str, seed: int) -> DynamicGraph:

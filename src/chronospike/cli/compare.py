@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,23 +15,9 @@ from chronospike.cli.options import PRESET_METAVAR, PRESETS, AsJson, Assignments
 from chronospike.errors import InputError
 
 if TYPE_CHECKING:
-    from chronospike.config import Settings
-    from chronospike.experiments.cells import Cell, Variant
+    from chronospike.experiments.cells import Cell, Fit, Variant
 
 COMPARISON = "comparison.json"
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """What was asked for, checked as far as it can be without the graph."""
-
-    output: Path
-    graph: str
-    preset: str
-    given: dict[str, Any]
-    variants: list[Variant]
-    grid: list[tuple[Variant, Settings]]
-    budget: float | None
 
 
 def compare(
@@ -70,24 +56,31 @@ def compare(
     cell is fitted twice.
     """
     if list_:
-        _list_methods(as_json)
+        from chronospike.methods.registry import METHODS, learner_type
+
+        summaries = {name: learner_type(name).summary for name in METHODS}
+        print_json(summaries) if as_json else print_table(list(summaries.items()))
         return
     if graph is None or output is None:
         raise InputError("which graph, and where to? For example: chronospike compare pubmed -o comparisons/pubmed")
-    plan = _planned(output, graph, methods, grid, ratios, runs, seed, preset, assignments, seconds_of(budget))
+    limit = seconds_of(budget)
+    fits, facts = _planned(graph, methods, grid, ratios, runs, seed, preset, assignments)
+    _check_output(output)
     from chronospike.cli.comparing import Comparing
     from chronospike.cli.graphs import graph_folder
+    from chronospike.files import write_json
     from chronospike.locks import claim
 
     folder = graph_folder(graph, root, quiet=as_json)
     with claim(output, tell=tell), resumable("Finished cells are kept. Run the same command again to resume"):
         _check_output(output)
-        cells, facts = _prepared(plan, folder, device, as_json)
-        Comparing(output, cells, facts, plan.budget, as_json).run(jobs)
+        cells, found = _prepared(fits, folder, device, as_json)
+        facts |= {"budget": limit, **found}
+        write_json(output / COMPARISON, facts)
+        Comparing(output, cells, facts, limit, as_json).run(jobs)
 
 
 def _planned(
-    output: Path,
     graph: str,
     methods: str | None,
     grid: Path | None,
@@ -96,8 +89,8 @@ def _planned(
     seed: int,
     preset: str | None,
     assignments: list[str] | None,
-    budget: float | None,
-) -> _Plan:
+) -> tuple[list[Fit], dict[str, Any]]:
+    """What to fit, and what the tables and the page say of it, checked as far as that can be without the graph."""
     from chronospike.config import parse_assignments, preset_names, read_preset
     from chronospike.errors import nearest
     from chronospike.experiments.cells import AXES, Variant, make_grid, read_variants
@@ -119,10 +112,10 @@ def _planned(
             raise InputError(
                 f"--set {name}=… would be the same for all cells. Use --{'ratios' if name == 'ratio' else 'seed'}"
             )
-    _check_output(output)
     chosen = preset or (graph if graph in preset_names() else "default")
-    cells = make_grid(variants, list(dict.fromkeys(shares)), range(seed, seed + runs), read_preset(chosen), given)
-    return _Plan(output, graph, chosen, given, variants, cells, budget)
+    fits = make_grid(variants, list(dict.fromkeys(shares)), range(seed, seed + runs), read_preset(chosen), given)
+    rows = [_described(variant, fits) for variant in variants]
+    return fits, {"graph": graph, "preset": chosen, "set": given, "variants": rows}
 
 
 def _listed(text: str, option: str) -> list[str]:
@@ -149,28 +142,28 @@ def _check_output(output: Path) -> None:
     check_target(output, overwrite=True, marker=COMPARISON, in_place=True)
 
 
-def _prepared(plan: _Plan, folder: Path, device: str, quiet: bool) -> tuple[list[Cell], dict[str, Any]]:
-    """The cells, with features made for those that need some, and what the tables and the page say of them all."""
+def _prepared(fits: list[Fit], folder: Path, device: str, quiet: bool) -> tuple[list[Cell], dict[str, Any]]:
+    """The cells, with features made for those that need some, and what the tables and the page say of the data."""
     from chronospike.cli.train import prepare_features
     from chronospike.data.feature_store import list_features
     from chronospike.data.storage import data_key, open_graph
     from chronospike.device import choose_device
-    from chronospike.experiments.cells import Cell, Source
-    from chronospike.files import write_json
+    from chronospike.experiments.cells import Cell
     from chronospike.methods.registry import learner_type
     from chronospike.training.hardware import machine, versions
     from chronospike.training.task import split_for
 
     place = choose_device(device)
     graph = open_graph(folder, features="none").require(steps=1, classes=2)
-    for settings in {one.ratio: one for _, one in plan.grid}.values():
+    for settings in {one.ratio: one for _, one in fits}.values():
         split_for(graph, settings)
-    source = Source(folder, data_key(folder), str(place))
+    key = data_key(folder)
     made: dict[str, str] = {}
     cells = []
-    for variant, settings in plan.grid:
+    for variant, settings in fits:
+        cell = Cell(variant.name, variant.method, settings, folder, key, str(place))
         if not learner_type(variant.method).needs_features:
-            cells.append(Cell(variant.name, variant.method, settings, source))
+            cells.append(cell)
             continue
         wanted = str({name: value for name, value in settings if name.startswith("feature")})
         if wanted not in made:
@@ -179,34 +172,27 @@ def _prepared(plan: _Plan, folder: Path, device: str, quiet: bool) -> tuple[list
             open_graph(folder, features=made[wanted]).require(features=True)
         parts = made[wanted].split("+")
         recipes = tuple(one.recipe for one in list_features(folder) if one.name in parts)
-        cells.append(Cell(variant.name, variant.method, settings, source, made[wanted], recipes))
-    facts = {
-        "graph": plan.graph,
+        cells.append(replace(cell, features=made[wanted], recipes=recipes))
+    return cells, {
         "name": folder.name,
         "folder": str(folder.absolute()),
-        "data": source.data,
+        "data": key,
         "summary": graph.summary(),
         "features": sorted(set(made.values())),
-        "preset": plan.preset,
-        "set": plan.given,
-        "variants": [_described(variant, plan.grid) for variant in plan.variants],
-        "budget": plan.budget,
         "command": shlex.join(["chronospike", *sys.argv[1:]]),
         "device": str(place),
         "machine": machine(place),
         "versions": versions(),
     }
-    write_json(plan.output / COMPARISON, facts)
-    return cells, facts
 
 
-def _described(variant: Variant, grid: list[tuple[Variant, Settings]]) -> dict[str, Any]:
+def _described(variant: Variant, fits: list[Fit]) -> dict[str, Any]:
     """A row of the tables: its name for readers, its settings, and which of them are not the defaults."""
     from chronospike.experiments.cells import AXES
     from chronospike.methods.registry import learner_type
 
     kind = learner_type(variant.method)
-    first = next(settings for one, settings in grid if one.name == variant.name)
+    first = next(settings for one, settings in fits if one.name == variant.name)
     defaults = kind.settings_type().model_dump(mode="json")
     resolved = {name: value for name, value in first.model_dump(mode="json").items() if name not in AXES}
     return {
@@ -217,10 +203,3 @@ def _described(variant: Variant, grid: list[tuple[Variant, Settings]]) -> dict[s
         "resolved": resolved,
         "changed": [name for name, value in resolved.items() if value != defaults[name]],
     }
-
-
-def _list_methods(as_json: bool) -> None:
-    from chronospike.methods.registry import METHODS, learner_type
-
-    summaries = {name: learner_type(name).summary for name in METHODS}
-    print_json(summaries) if as_json else print_table(list(summaries.items()))

@@ -136,8 +136,7 @@ def _print_comparison(comparison: Comparison, titles: Mapping[str, str]) -> None
             entries = [comparison.entries[name, ratio, metric] for ratio in comparison.ratios]
             say(f"{titles[name]:<{width}}  {'  '.join(_styled(one) for one in entries)}")
             if any(one.paper is not None for one in entries):
-                beside = (f"{_signed(one.difference)} to {_percent(one.paper)}".rjust(_WIDTH) for one in entries)
-                say(f"{'  the paper':<{width}}  {'  '.join(beside)}")
+                say(f"{'  the paper':<{width}}  {'  '.join(_beside_the_paper(one) for one in entries)}")
     say("test nodes, percent, mean ± standard deviation (n - 1) over seeds")
     for sentence in in_words(comparison.tests, titles):
         say(sentence)
@@ -154,12 +153,9 @@ def _styled(entry: Entry) -> str:
     )
 
 
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.2f}"
-
-
-def _signed(gap: float | None) -> str:
-    return "–" if gap is None else f"{100 * gap:+.2f}"
+def _beside_the_paper(entry: Entry) -> str:
+    gap = "–" if entry.difference is None else f"{100 * entry.difference:+.2f}"
+    return f"{gap} to {'–' if entry.paper is None else f'{100 * entry.paper:.2f}'}".rjust(_WIDTH)
 
 
 def _as_dict(comparison: Comparison, ended: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -169,10 +165,9 @@ def _as_dict(comparison: Comparison, ended: Sequence[Mapping[str, Any]]) -> dict
         for (variant, ratio, metric), entry in comparison.entries.items()
     ]  # fmt: skip
     tests = [
-        {"metric": one.pairs.metric, "ratio": one.pairs.ratio, "best": one.pairs.best, "second": one.pairs.second,
-         "n": one.n, "p": one.p}
+        {"metric": one.metric, "ratio": one.ratio, "best": one.best, "second": one.second, "n": one.n, "p": one.p}
         for one in comparison.tests
-    ]  # fmt: skip
+    ]
     statuses = [one["status"] for one in ended]
     counts = {status: statuses.count(status) for status in ("done", "time", "failed")}
     return {"cells": counts, "entries": entries, "tests": tests, "costs": [asdict(one) for one in comparison.costs]}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from chronospike.cli.common import human_bytes, print_json, print_table, say
+from chronospike.cli.options import AsJson
 
 if TYPE_CHECKING:
     from chronospike.data.graph import DynamicGraph
@@ -24,7 +25,6 @@ Origin = Annotated[
     typer.Option(help="Where a step of --every begins. Default: the first event; for mo, q and y the calendar."),
 ]
 ErrorOrDrop = Literal["error", "drop"]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing graph folder.")]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -68,8 +69,6 @@ def _version(package: str) -> str | None:
 
 
 def _devices() -> list[dict[str, str]]:
-    import os
-
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     threads = len(os.sched_getaffinity(0))
     devices = [{"name": "cpu", "description": f"{threads} threads, {human_bytes(memory)} of memory"}]

@@ -198,12 +198,5 @@ def _described(one: FeatureSet) -> str:
 
 
 def _as_dict(one: FeatureSet) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "shape": list(one.shape),
-        "dtype": one.dtype,
-        "recipe": one.recipe,
-        "steps_done": one.steps_done,
-        "complete": one.complete,
-        "seconds": one.seconds,
-    }
+    shown = ("name", "shape", "dtype", "recipe", "steps_done", "complete", "seconds")
+    return {name: getattr(one, name) for name in shown}

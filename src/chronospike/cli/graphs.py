@@ -25,7 +25,6 @@ def dataset_folder(name: str, root: Path | None = None) -> Path:
     Without a place to look for them, the one graph made of such files earlier is taken.
     """
     from chronospike.data.datasets import DATASETS, ROOT_VARIABLE, benchmark_folder
-    from chronospike.data.reading.benchmark_files import benchmark_paths
 
     graphs, spec = cache_folder() / "graphs", DATASETS[name]
     if not spec.files:
@@ -37,7 +36,7 @@ def dataset_folder(name: str, root: Path | None = None) -> Path:
         if earlier:
             raise InputError(f"{name} was imported from {len(earlier)} sets of files. Choose one with --root")
     state = hashlib.sha256()
-    for path in benchmark_paths(benchmark_folder(spec, root).resolve(), name):
+    for path in spec.paths(benchmark_folder(spec, root).resolve()):
         facts = path.stat()
         state.update(f"{path}\0{facts.st_size}\0{facts.st_mtime_ns}\0".encode(errors="surrogateescape"))
     return graphs / state.hexdigest()[:12] / name

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from chronospike.data.graph import DynamicGraph
-from chronospike.data.reading.moments import as_date, as_number
+from chronospike.data.reading.times import as_date, as_number
 from chronospike.data.steps import EQUAL_COUNTS, LAST_MADE_OF
 from chronospike.data.time_text import format_time
 from chronospike.errors import InputError
@@ -39,7 +39,10 @@ def step_as_of(graph: DynamicGraph, as_of: Any) -> int:
     ended = int(np.count_nonzero(graph.step_end <= time))
     if not ended:
         raise InputError(f"as_of {as_of}: no step had ended by then. The first ends {format_time(graph.step_end[0])}")
-    return _last_with_edges(graph, ended - 1)
+    step, offsets = ended - 1, graph.snapshot.step_offsets
+    while step > 0 and np.array_equal(offsets[:, step], offsets[:, step + 1]):
+        step -= 1
+    return step
 
 
 def depends_on_future(graph: DynamicGraph) -> bool:
@@ -51,13 +54,6 @@ def depends_on_future(graph: DynamicGraph) -> bool:
     """
     rule = str(graph.facts.get("step_rule", ""))
     return EQUAL_COUNTS in rule or LAST_MADE_OF in rule
-
-
-def _last_with_edges(graph: DynamicGraph, step: int) -> int:
-    offsets = graph.snapshot.step_offsets
-    while step > 0 and np.array_equal(offsets[:, step], offsets[:, step + 1]):
-        step -= 1
-    return step
 
 
 def _refusal(graph: DynamicGraph, as_of: Any) -> str:

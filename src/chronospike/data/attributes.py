@@ -132,7 +132,8 @@ class AttributeEncoder:
         """From the attributes `[N, c]` or `[T, N, c]` of a graph, all steps together."""
         fitted = []
         for index, column in enumerate(columns):
-            given = _thinned(values[..., index])
+            flat = values[..., index].reshape(-1)
+            given = np.asarray(flat[:: max(1, len(flat) // _MOST_VALUES)], dtype=np.float64)
             known = given[~np.isnan(given)]
             has_missing = len(known) < len(given)
             if column.kind == "category":
@@ -217,12 +218,8 @@ def default_columns(width: int) -> tuple[Column, ...]:
     return tuple(Column(f"x{k}") for k in range(width))
 
 
-def columns_to_json(columns: Sequence[Column]) -> list[dict[str, Any]]:
-    return [asdict(column) for column in columns]
-
-
 def columns_from_json(content: Any, width: int, origin: str) -> tuple[Column, ...]:
-    """The inverse of `columns_to_json`, checked: `width` columns with different names."""
+    """Columns as `asdict` makes them, checked: `width` of them, with different names."""
     try:
         columns = tuple(
             Column(str(entry["name"]), entry["kind"], tuple(map(str, entry["values"]))) for entry in content
@@ -249,11 +246,6 @@ def check_codes(values: NDArray[Any], columns: Sequence[Column], finite: bool = 
             if len(known) and not (known.min() >= 0 and known.max() < len(column.values) and np.all(known % 1 == 0)):
                 return f"attribute '{column.name}' holds codes that its {len(column.values)} categories do not have"
     return None
-
-
-def _thinned(values: NDArray[Any]) -> NDArray[np.float64]:
-    flat = values.reshape(-1)
-    return np.asarray(flat[:: max(1, len(flat) // _MOST_VALUES)], dtype=np.float64)
 
 
 def _fit_number(known: NDArray[np.float64]) -> tuple[tuple[float, ...], tuple[float, ...]]:

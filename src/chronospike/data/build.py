@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chronospike.data.csr import IntArray, TimeSlicedCSR, history_and_snapshot
+from chronospike.data.csr import history_and_snapshot
 from chronospike.data.events import EventLog, Events, NodeLabels, Steps
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.time_text import format_time
@@ -38,7 +38,10 @@ def build_graph(
         raise GraphError(f"{events.origin}: all {len(events)} rows are self-loops")
     # Tens of millions of events are not copied where nothing is left out.
     source, target, time, step = columns if proper.all() else (column[proper] for column in columns)
-    history, snapshot = _views(source, target, step, len(events.ids), len(steps), directed)
+    ends, when = (target, source), step
+    if not directed:
+        ends, when = (np.concatenate([target, source]), np.concatenate([source, target])), np.concatenate([step, step])
+    history, snapshot = history_and_snapshot(*ends, when, len(events.ids), len(steps))
     kept = len(snapshot.neighbours) // (1 if directed else 2)
     facts: dict[str, Any] = {
         "rows": len(events),
@@ -66,12 +69,3 @@ def build_graph(
         facts=facts,
     )
     return graph.validate()
-
-
-def _views(
-    source: IntArray, target: IntArray, step: IntArray, nodes: int, steps: int, directed: bool
-) -> tuple[TimeSlicedCSR, TimeSlicedCSR]:
-    if not directed:
-        source, target = np.concatenate([source, target]), np.concatenate([target, source])
-        step = np.concatenate([step, step])
-    return history_and_snapshot(target, source, step, nodes, steps)

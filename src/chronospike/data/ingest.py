@@ -1,29 +1,32 @@
-"""One call from whatever the user has to a graph: files, tables, arrays, networkx and PyG objects."""
+"""One call from whatever the user has to a graph: files, tables, arrays, networkx and PyG objects.
+
+Graphs of other libraries are told by what they can do: none of these is imported.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from chronospike.data.build import build_graph
-from chronospike.data.events import Events, NodeLabels
+from chronospike.data.events import Events
 from chronospike.data.graph import DynamicGraph
-from chronospike.data.ids import NodeIds
-from chronospike.data.reading.adapters import events_from_networkx, events_from_temporal_data
-from chronospike.data.reading.attributes import features_from_table, read_features
+from chronospike.data.reading.attributes import read_features
 from chronospike.data.reading.edges import (
+    add_nodes,
     events_from_arrays,
     events_from_rows,
-    events_from_table,
     is_rows_of_edges,
     read_events,
 )
-from chronospike.data.reading.labels import labels_from_mapping, labels_from_table, read_labels
+from chronospike.data.reading.labels import read_labels
+from chronospike.data.reading.numbering import as_column
 from chronospike.data.reading.tables import refuse_one_stream_twice
 from chronospike.data.steps import make_steps
+from chronospike.errors import InputError
 
 
 def import_graph(
@@ -68,58 +71,105 @@ def import_graph(
         on_unknown: `"error"` or `"drop"` for labels and features of nodes that have no edge.
     """
     refuse_one_stream_twice(data, labels, features)
-    events = _events(data, source, target, time, time_unit, header, delimiter, on_missing)
+    rules = {"time_unit": time_unit, "on_missing": on_missing, "header": header, "delimiter": delimiter}
+    events = _events(data, source, target, time, rules)
     times = make_steps(events.time, steps=steps, every=every, origin=origin, merge=merge)
-    found, facts = _labels(labels, events.ids, node, label, header, on_unknown)
+    found, facts = None, dict[str, int]()
+    if labels is not None:
+        found, facts = read_labels(labels, events.ids, node, label, header=header, on_unknown=on_unknown)
     graph = build_graph(events, times, directed=directed, labels=found, provenance=facts)
-    return graph if features is None else _with_attributes(graph, features, node, on_unknown)
-
-
-def _with_attributes(graph: DynamicGraph, features: Any, node: str | None, on_unknown: str) -> DynamicGraph:
-    if isinstance(features, (str, Path)):
-        values, columns, facts = read_features(features, graph, node=node, on_unknown=on_unknown)
-    elif isinstance(features, np.ndarray) or hasattr(features, "detach"):
+    if features is None:
+        return graph
+    if isinstance(features, np.ndarray) or hasattr(features, "detach"):
         array = features.detach().cpu().numpy() if hasattr(features, "detach") else features
         return graph.with_features(array if array.dtype.kind == "f" else array.astype(np.float32))
-    else:
-        values, columns, facts = features_from_table(features, graph, node=node, on_unknown=on_unknown)
-    graph.facts["provenance"].update(facts)
+    values, columns, counts = read_features(features, graph, node=node, on_unknown=on_unknown)
+    graph.facts["provenance"].update(counts)
     return graph.with_features(values, columns)
 
 
-def _events(
-    data: Any,
-    source: str | None,
-    target: str | None,
-    time: str | None,
-    time_unit: str | None,
-    header: bool | None,
-    delimiter: str | None,
-    on_missing: str,
-) -> Events:
-    if isinstance(data, (str, Path)):
-        return read_events(
-            data, source=source, target=target, time=time, time_unit=time_unit, header=header, delimiter=delimiter,
-            on_missing=on_missing,
-        )  # fmt: skip
+def _events(data: Any, source: str | None, target: str | None, time: str | None, rules: dict[str, Any]) -> Events:
+    """By the kind of `data`; `rules` are those of `read_events`."""
+    unit = rules["time_unit"]
     if is_rows_of_edges(data):
-        return events_from_rows(data, time_unit=time_unit)
+        return events_from_rows(data, time_unit=unit)
     if isinstance(data, tuple):
-        return events_from_arrays(*data, time_unit=time_unit)
+        return events_from_arrays(*data, time_unit=unit)
     if all(hasattr(data, name) for name in ("src", "dst", "t")):
-        return events_from_temporal_data(data, time_unit=time_unit)
+        return events_from_temporal_data(data, time_unit=unit)
     if isinstance(data, list) or (hasattr(data, "edges") and hasattr(data, "is_directed")):
-        return events_from_networkx(data, time=time or "time", time_unit=time_unit)
-    return events_from_table(data, source=source, target=target, time=time, time_unit=time_unit, on_missing=on_missing)
+        return events_from_networkx(data, time=time or "time", time_unit=unit)
+    return read_events(data, source, target, time, **rules)
 
 
-def _labels(
-    labels: Any, ids: NodeIds, node: str | None, label: str | None, header: bool | None, on_unknown: str
-) -> tuple[NodeLabels | None, dict[str, Any]]:
-    if labels is None:
-        return None, {}
-    if isinstance(labels, (str, Path)):
-        return read_labels(labels, ids, node=node, label=label, header=header, on_unknown=on_unknown)
-    if isinstance(labels, Mapping):
-        return labels_from_mapping(labels, ids, on_unknown=on_unknown)
-    return labels_from_table(labels, ids, node=node, label=label, on_unknown=on_unknown)
+def events_from_networkx(graph: Any, time: str = "time", *, time_unit: str | None = None) -> Events:
+    """Events from a networkx graph, or from a sequence of them such as a `networkx_temporal` graph.
+
+    In a sequence whose edges do not carry the attribute, the time of an edge is the position of its graph. Nodes
+    without an edge are kept. Ids that are neither text nor integers become text.
+
+    Args:
+        graph: directed or not, with or without parallel edges.
+        time: the edge attribute that holds the time.
+        time_unit: `s`, `ms`, `us` or `ns` for numbers that are Unix time.
+    """
+    snapshots, is_sequence = _snapshots(graph)
+    sources: list[Any] = []
+    targets: list[Any] = []
+    times: list[Any] = []
+    positions: list[int] = []
+    for step, snapshot in enumerate(snapshots):
+        for u, v, value in snapshot.edges(data=time):
+            sources.append(u)
+            targets.append(v)
+            times.append(value)
+            positions.append(step)
+    if not sources:
+        raise InputError("networkx graph: no edges")
+    if is_sequence and all(value is None for value in times):
+        times = list(positions)
+    if None in times:
+        bad = times.index(None)
+        raise InputError(_no_time(snapshots[positions[bad]], sources[bad], targets[bad], time))
+    named = _ids(node for snapshot in snapshots for node in snapshot.nodes)
+    ends = [named[u] for u in sources], [named[v] for v in targets]
+    events = events_from_arrays(*ends, times, time_unit=time_unit)
+    return replace(add_nodes(events, as_column(list(named.values()))), origin="networkx graph")
+
+
+def events_from_temporal_data(data: Any, *, time_unit: str | None = None) -> Events:
+    """Events from a PyTorch Geometric `TemporalData`, or anything with `src`, `dst` and `t`."""
+    arrays = {name: getattr(data, name, None) for name in ("src", "dst", "t")}
+    for name, values in arrays.items():
+        if values is None:
+            raise InputError(f"{type(data).__name__}: no '{name}'; events need src, dst and t")
+    return replace(events_from_arrays(*arrays.values(), time_unit=time_unit), origin=type(data).__name__)
+
+
+def _snapshots(graph: Any) -> tuple[list[Any], bool]:
+    """The graphs, and whether they were given as a sequence. A networkx graph iterates over nodes instead."""
+    is_sequence = isinstance(graph, (list, tuple)) or hasattr(graph, "to_snapshots")
+    snapshots = list(graph) if is_sequence else [graph]
+    for snapshot in snapshots:
+        if not (hasattr(snapshot, "edges") and hasattr(snapshot, "nodes")):
+            raise InputError(f"a {type(snapshot).__name__} is not a networkx graph")
+    return snapshots, is_sequence
+
+
+def _ids(nodes: Iterable[Any]) -> dict[Any, Any]:
+    """Node to id: text and integers as they are, the rest as text; nodes that would share an id are refused."""
+    plain = (str, int, np.integer)
+    named = {node: node if isinstance(node, plain) and not isinstance(node, bool) else str(node) for node in nodes}
+    if len({str(name) for name in named.values()}) < len(named):
+        seen: dict[str, Any] = {}
+        for node, name in named.items():
+            if str(name) in seen:
+                raise InputError(f"networkx graph: nodes {seen[str(name)]!r} and {node!r} would share the id '{name}'")
+            seen[str(name)] = node
+    return named
+
+
+def _no_time(graph: Any, source: Any, target: Any, time: str) -> str:
+    known = sorted({str(key) for *_, attributes in graph.edges(data=True) for key in attributes})
+    there = f"the attributes there are: {', '.join(known)}" if known else "edges have no attributes"
+    return f"networkx graph: edge ({source!r}, {target!r}) has no '{time}'; {there}. Pass time=NAME"

@@ -158,12 +158,14 @@ def _distinct_edges(
         if missing == 0:
             break
         more = missing + missing // 20 + 100
-        later = _steps_by_activity(more, sizes, people, rng)
+        # Each step as likely as it has nodes that may start an edge.
+        active = np.diff(people.arrived) if sizes.citations else people.arrived[1:]
+        later = _pick(_running_sum(active.astype(np.float64)), 0.0, float(active.sum()), rng, more)
         low = people.zeal[people.arrived[later]] if sizes.citations else 0.0
         source = _pick(people.zeal, low, people.zeal[people.arrived[later + 1]], rng)
         fresh, fresh_steps = _draw_pairs(source, later, sizes, people, rng)
         fresh, fresh_steps = _without_repeats(fresh, fresh_steps, len(fresh), rng)
-        new = ~_contained(fresh, keys)
+        new = ~np.isin(fresh, keys, assume_unique=True, kind="sort")
         fresh, fresh_steps = _without_repeats(fresh[new], fresh_steps[new], missing, rng)
         keys, steps = np.concatenate([keys, fresh]), np.concatenate([steps, fresh_steps])
     else:
@@ -192,12 +194,6 @@ def _draw_pairs(
     return keys[proper], step[proper].astype(np.int32)
 
 
-def _steps_by_activity(count: int, sizes: Sizes, people: _Population, rng: np.random.Generator) -> Ints:
-    """`[count]` steps, each as likely as it has nodes that may start an edge."""
-    active = np.diff(people.arrived) if sizes.citations else people.arrived[1:]
-    return _pick(_running_sum(active.astype(np.float64)), 0.0, float(active.sum()), rng, count)
-
-
 def _without_repeats(
     keys: Ints, steps: NDArray[np.int32], at_most: int, rng: np.random.Generator
 ) -> tuple[Ints, NDArray[np.int32]]:
@@ -208,11 +204,6 @@ def _without_repeats(
         kept = np.sort(rng.permutation(len(keys))[:at_most])
         keys, steps = keys[kept], steps[kept]
     return keys, steps
-
-
-def _contained(values: Ints, within: Ints) -> NDArray[np.bool_]:
-    """`[len(values)]` which of the sorted distinct `values` are in `within`."""
-    return np.isin(values, within, assume_unique=True, kind="sort")
 
 
 def _running_sum(values: Floats) -> Floats:

@@ -29,7 +29,9 @@ def block_statistics(
         first_steps: `[N]` the step from which on each node counts; by default all count at every step. Nodes that are
             still to come then change nothing, not even the order in which the others are added up.
     """
-    blocks = _blocks(features)
+    if features.ndim not in (2, 3):
+        raise GraphError(f"features have shape {list(features.shape)}, expected [N, d] or [T, N, d]")
+    blocks = features if features.ndim == 3 else features[None]
     mean, std = np.zeros(len(blocks)), np.zeros(len(blocks))
     for step in range(len(blocks)):
         rows = None if first_steps is None else np.flatnonzero(first_steps <= step)
@@ -81,9 +83,3 @@ def _row_ranges(block: NDArray[Any], start: int, stop: int) -> list[tuple[int, i
     per_row = max(1, int(np.prod(block.shape[1:])))
     rows = max(1, CHUNK_VALUES // per_row)
     return [(low, min(low + rows, stop)) for low in range(start, stop, rows)]
-
-
-def _blocks(features: NDArray[Any]) -> NDArray[Any]:
-    if features.ndim not in (2, 3):
-        raise GraphError(f"features have shape {list(features.shape)}, expected [N, d] or [T, N, d]")
-    return features if features.ndim == 3 else features[None]

@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from chronospike._version import __version__
-from chronospike.data.attributes import Column, columns_from_json, columns_to_json
+from chronospike.data.attributes import Column, columns_from_json
 from chronospike.data.csr import TimeSlicedCSR
 from chronospike.data.events import EventLog
 from chronospike.data.feature_store import list_features, open_features
@@ -31,10 +30,11 @@ from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
 from chronospike.data.meta import GraphMeta, check_meta
 from chronospike.errors import GraphError, InputError, StorageError
-from chronospike.files import atomic_folder, read_json
+from chronospike.files import atomic_folder, read_json, write_json
 
 FORMAT = "chronospike-graph"
 VERSION = 1
+_STRUCTURE = ("history_", "snapshot_")
 _CSR_PARTS = ("indptr", "step_offsets", "neighbours")
 _EVENT_PARTS = ("source", "target", "time", "step_offsets")
 # Larger files are only checked for size on opening; `chronospike data validate` reads them whole.
@@ -58,15 +58,14 @@ def save_graph(graph: DynamicGraph, folder: str | Path, *, overwrite: bool = Fal
             "chronospike": __version__,
             "directed": graph.directed,
             "class_names": list(graph.class_names),
-            "columns": columns_to_json(graph.columns),
+            "columns": [asdict(column) for column in graph.columns],
             "counts": _counts(graph),
             "facts": graph.facts,
             "arrays": arrays,
             # Not among the arrays, so that keys are those of folders without events, which earlier versions wrote.
             "events": events or None,
         }
-        text = json.dumps(meta, indent=2, ensure_ascii=False)
-        (partial / "meta.json").write_text(text + "\n", encoding="utf-8")
+        write_json(partial / "meta.json", meta)
     return folder
 
 
@@ -85,9 +84,13 @@ def open_graph(folder: str | Path, *, features: str | None = None, verify: bool 
     arrays = {name: _open_array(folder, name, entry, verify) for name, entry in meta["arrays"].items()}
     entries = meta.get("events")
     events = entries and EventLog(*(_open_array(folder, f"events_{p}", entries[p], verify) for p in _EVENT_PARTS))
-    labels = arrays.get("labels")
+    labels, own = arrays.get("labels"), arrays.get("features")
     if labels is not None and labels.dtype != np.int64:
         raise StorageError(f"{folder / 'labels.npy'} holds {labels.dtype}, not class numbers. {_AGAIN}")
+    # Folders of earlier versions do not say what the attributes are, and have numbers only.
+    columns: tuple[Column, ...] = ()
+    if own is not None and meta.get("columns") is not None:
+        columns = columns_from_json(meta["columns"], own.shape[-1], str(folder / "meta.json"))
     try:
         graph = DynamicGraph(
             history=TimeSlicedCSR(*(arrays[f"history_{part}"] for part in _CSR_PARTS)),
@@ -98,8 +101,8 @@ def open_graph(folder: str | Path, *, features: str | None = None, verify: bool 
             directed=meta["directed"],
             labels=labels,
             class_names=() if labels is None else tuple(meta["class_names"]),
-            features=arrays.get("features"),
-            columns=_columns(folder, meta, arrays.get("features")),
+            features=own,
+            columns=columns,
             events=events,
             facts=meta["facts"],
         )
@@ -110,7 +113,10 @@ def open_graph(folder: str | Path, *, features: str | None = None, verify: bool 
         graph.validate(full=False)
     except GraphError as error:
         raise StorageError(f"{folder} is damaged: {error}. {_AGAIN}") from error
-    _check_counts(folder, graph, meta["counts"])
+    for name, count in _counts(graph).items():
+        if meta["counts"][name] != count:
+            said = f"meta.json counts {meta['counts'][name]} {name.replace('_', ' ')}"
+            raise StorageError(f"{folder}: {said}, the arrays {count}. {_AGAIN}")
     return graph
 
 
@@ -135,7 +141,7 @@ def read_meta(folder: Path) -> dict[str, Any]:
 def graph_key(folder: str | Path) -> str:
     """A short fingerprint of the structure (not of labels or features), to tie feature sets to their graph."""
     arrays = read_meta(Path(folder))["arrays"]
-    return _structure({name: entry["sha256"] for name, entry in arrays.items() if _is_structure(name)})
+    return _structure({name: entry["sha256"] for name, entry in arrays.items() if name.startswith(_STRUCTURE)})
 
 
 def data_key(folder: str | Path) -> str:
@@ -154,22 +160,12 @@ def feature_sets(folder: str | Path) -> list[str]:
 
 def structure_key(graph: DynamicGraph) -> str:
     """What `graph_key` says of a folder that holds this graph."""
-    return _structure({name: _array_sum(array) for name, array in _arrays(graph).items() if _is_structure(name)})
+    arrays = {name: array for name, array in _arrays(graph).items() if name.startswith(_STRUCTURE)}
+    return _structure({name: _array_sum(array) for name, array in arrays.items()})
 
 
 def _structure(sums: dict[str, str]) -> str:
     return hashlib.sha256("".join(sums[name] for name in sorted(sums)).encode()).hexdigest()[:16]
-
-
-def _is_structure(name: str) -> bool:
-    return name.startswith(("history_", "snapshot_"))
-
-
-def _columns(folder: Path, meta: dict[str, Any], features: NDArray[Any] | None) -> tuple[Column, ...]:
-    """What the attributes are; folders of earlier versions do not say, and have numbers only."""
-    if features is None or meta.get("columns") is None:
-        return ()
-    return columns_from_json(meta["columns"], features.shape[-1], str(folder / "meta.json"))
 
 
 def _with_feature_set(graph: DynamicGraph, folder: Path, name: str | None, verify: bool | None) -> DynamicGraph:
@@ -214,13 +210,6 @@ def _open_ids(folder: Path, arrays: dict[str, NDArray[Any]]) -> NodeIds:
     return ids
 
 
-def _check_counts(folder: Path, graph: DynamicGraph, counts: dict[str, int]) -> None:
-    for name, count in _counts(graph).items():
-        if counts[name] != count:
-            what = name.replace("_", " ")
-            raise StorageError(f"{folder}: meta.json counts {counts[name]} {what}, the arrays {count}. {_AGAIN}")
-
-
 def _counts(graph: DynamicGraph) -> dict[str, int]:
     return {
         "nodes": graph.num_nodes,
@@ -245,29 +234,21 @@ def _arrays(graph: DynamicGraph) -> dict[str, NDArray[Any]]:
 
 def _write_array(path: Path, array: NDArray[Any]) -> dict[str, Any]:
     """Write in bounded pieces: plain writes report a full disk, which a memory map would not survive."""
-    digest = hashlib.sha256()
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(
             file, np.lib.format.header_data_from_array_1_0(np.empty((0,), array.dtype)) | {"shape": array.shape}
         )
-        for piece in _pieces(array):
-            file.write(piece.data)
-            digest.update(piece.data)
-    return {"dtype": array.dtype.str, "shape": list(array.shape), "sha256": digest.hexdigest()}
+        return {"dtype": array.dtype.str, "shape": list(array.shape), "sha256": _array_sum(array, file)}
 
 
-def _pieces(array: NDArray[Any]) -> Iterator[NDArray[np.uint8]]:
-    """The bytes of `array` in C order, a bounded number of rows at a time."""
-    rows = max(1, _CHUNK_BYTES // max(1, array[:1].nbytes)) if array.ndim else 1
+def _array_sum(array: NDArray[Any], file: BinaryIO | None = None) -> str:
+    """The checksum of an array's values; they are written to `file` meanwhile, if there is one."""
+    digest, rows = hashlib.sha256(), max(1, _CHUNK_BYTES // max(1, array[:1].nbytes))
     for start in range(0, len(array), rows):
-        yield np.ascontiguousarray(array[start : start + rows]).reshape(-1).view(np.uint8)
-
-
-def _array_sum(array: NDArray[Any]) -> str:
-    """The checksum of an array's values."""
-    digest = hashlib.sha256()
-    for piece in _pieces(array):
-        digest.update(piece.data)
+        piece = np.ascontiguousarray(array[start : start + rows]).reshape(-1).view(np.uint8).data
+        digest.update(piece)
+        if file is not None:
+            file.write(piece)
     return digest.hexdigest()
 
 

@@ -53,10 +53,17 @@ def synthetic_graph(
         feature_noise: standard deviation of the noise in the features, where the activity has 1.
         directed: keep one direction of each edge, drawn by coin.
     """
-    _check_counts(nodes, steps, classes, feature_dim, seed)
+    settings: dict[str, Any] = {
+        "nodes": nodes, "steps": steps, "classes": classes, "degree": degree, "structure": structure,
+        "timing": timing, "feature_dim": feature_dim, "feature_noise": feature_noise, "seed": seed,
+    }  # fmt: skip
+    _check(**settings)
     communities, patterns = split_classes(classes, structure, timing)
-    _check(steps, degree, structure, timing, feature_dim, feature_noise, patterns)
-    _check_memory(nodes, steps, degree, feature_dim)
+    if steps < max(2, patterns + 1):
+        raise InputError(
+            f"synthetic: {steps} steps are too few to tell {patterns} patterns apart; "
+            f"at least {max(2, patterns + 1)} are needed"
+        )
     rng = np.random.default_rng(seed)
     label = rng.permutation(np.arange(nodes) % classes)
     community, pattern = label % communities, label // communities
@@ -74,10 +81,6 @@ def synthetic_graph(
     features = _features(degrees, community, feature_dim, feature_noise, rng) if feature_dim else None
 
     bounds = np.arange(steps, dtype=np.int64)
-    settings: dict[str, Any] = {
-        "nodes": nodes, "steps": steps, "classes": classes, "degree": degree, "structure": structure,
-        "timing": timing, "feature_dim": feature_dim, "feature_noise": feature_noise, "seed": seed,
-    }  # fmt: skip
     return build_graph(
         Events(source, target, step.astype(np.int64), NodeIds.range(nodes), origin="synthetic"),
         Steps(step.astype(np.int32), bounds, bounds),
@@ -176,35 +179,29 @@ def _features(
     return features
 
 
-def _check_counts(nodes: int, steps: int, classes: int, width: int, seed: int) -> None:
-    for name, count in (("nodes", nodes), ("steps", steps), ("classes", classes), ("feature_dim", width)):
+def _check(
+    nodes: int, steps: int, classes: int, degree: float, structure: float, timing: float, feature_dim: int,
+    feature_noise: float, seed: int,
+) -> None:  # fmt: skip
+    for name, count in (("nodes", nodes), ("steps", steps), ("classes", classes), ("feature_dim", feature_dim)):
         if count >= 2**31:
             raise InputError(f"synthetic: {name} is {count:,}; it must be below 2^31")
     if seed < 0:
         raise InputError(f"synthetic: the seed is {seed}; it must not be below 0")
     if nodes < 2 * classes:
         raise InputError(f"synthetic: {nodes} nodes are too few for {classes} classes of at least two")
-
-
-def _check_memory(nodes: int, steps: int, degree: float, width: int) -> None:
-    """Refuse what does not fit, by what it takes at the very least, before anything is made."""
-    # Rates, draws and degrees of each node and step; two ends, step and place of each edge; the features.
-    cells = nodes * steps
-    require_bytes(
-        24 * cells + 32 * cells * degree / 2 + 4 * cells * width,
-        "this synthetic graph",
-        f"Lower nodes (now {nodes:,}), steps (now {steps:,}) or degree (now {degree:g})",
-    )
-
-
-def _check(steps: int, degree: float, structure: float, timing: float, width: int, noise: float, patterns: int) -> None:
     for name, share in (("structure", structure), ("timing", timing)):
         if not 0 <= share <= 1:
             raise InputError(f"synthetic: {name} is {share}; it is a share between 0 and 1")
-    if not (degree > 0 and math.isfinite(degree)) or width < 0 or noise < 0:
-        raise InputError(f"synthetic: degree {degree} must be above 0, feature_dim {width} and noise {noise} not below")
-    if steps < max(2, patterns + 1):
+    if not (degree > 0 and math.isfinite(degree)) or feature_dim < 0 or feature_noise < 0:
         raise InputError(
-            f"synthetic: {steps} steps are too few to tell {patterns} patterns apart; "
-            f"at least {max(2, patterns + 1)} are needed"
+            f"synthetic: degree {degree} must be above 0, feature_dim {feature_dim} and noise {feature_noise} not below"
         )
+    # At the very least: rates, draws and degrees of each node and step; two ends, step and place of each edge; the
+    # features.
+    cells = nodes * steps
+    require_bytes(
+        24 * cells + 32 * cells * degree / 2 + 4 * cells * feature_dim,
+        "this synthetic graph",
+        f"Lower nodes (now {nodes:,}), steps (now {steps:,}) or degree (now {degree:g})",
+    )

@@ -37,19 +37,7 @@ class Variant:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Source:
-    """What the cells of an experiment read, and where they compute.
-
-    Attributes:
-        folder: of the graph.
-        data: fingerprint of the graph's data.
-        device: `cpu`, `cuda` or `cuda:N`.
-    """
-
-    folder: Path
-    data: str
-    device: str
+Fit = tuple[Variant, Settings]
 
 
 @dataclass(frozen=True)
@@ -59,6 +47,9 @@ class Cell:
     Attributes:
         variant: the name of the row it belongs to.
         settings: all of them, ratio and seed included.
+        graph: its folder.
+        data: fingerprint of the graph's data.
+        device: `cpu`, `cuda` or `cuda:N`.
         features: those to open, as `open_graph` takes them; None for a method that reads none.
         recipes: how these were made.
     """
@@ -66,7 +57,9 @@ class Cell:
     variant: str
     method: str
     settings: Settings
-    source: Source
+    graph: Path
+    data: str
+    device: str
     features: str | None = None
     recipes: tuple[Mapping[str, Any], ...] = ()
 
@@ -80,10 +73,10 @@ class Cell:
         inputs = {
             "method": self.method,
             "settings": {name: value for name, value in values.items() if name not in left_out},
-            "data": self.source.data,
+            "data": self.data,
             "features": self.features,
             "recipes": list(self.recipes),
-            "device": self.source.device.partition(":")[0],
+            "device": self.device.partition(":")[0],
         }
         key = hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()[:12]
         return f"{self.method}-{self.settings.ratio:g}-{self.settings.seed}-{key}"
@@ -95,9 +88,9 @@ class Cell:
             "method": self.method,
             "learner": METHODS[self.method],
             "settings": self.settings.model_dump(mode="json"),
-            "graph": str(self.source.folder.absolute()),
+            "graph": str(self.graph.absolute()),
             "features": self.features,
-            "device": self.source.device,
+            "device": self.device,
         }
 
     def facts(self) -> dict[str, Any]:
@@ -117,7 +110,7 @@ def make_grid(
     seeds: Sequence[int],
     preset: Mapping[str, Any],
     given: Mapping[str, Any],
-) -> list[tuple[Variant, Settings]]:
+) -> list[Fit]:
     """The settings of every fit, checked; seed by seed, so that an unfinished grid has all methods.
 
     Args:

@@ -1,16 +1,19 @@
-"""What the results of a grid say: means and deviations, the best and the second, what they cost."""
+"""What the results of a grid say: means and deviations, the best and the second, what they cost.
+
+And whether the best is better than the second by more than the seeds' chance.
+"""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from chronospike.experiments.paper_results import paper_score
-from chronospike.experiments.significance import LEVEL, PairedTest, Pairs, compare_pairs
 
 METRICS = {"macro_f1": "Macro-F1", "micro_f1": "Micro-F1"}
+LEVEL = 0.05
 Result = Mapping[str, Any]
 Rank = Literal["best", "second", ""]
 
@@ -46,6 +49,33 @@ class Entry:
     def difference(self) -> float | None:
         """Ours less the paper's."""
         return None if self.mean is None or self.paper is None else self.mean - self.paper
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """A two-sided Wilcoxon signed-rank test of two variants' scores, paired by ratio and seed.
+
+    Attributes:
+        ratio: None where the scores of all ratios are taken together.
+        p: corrected by Holm's method; None where so few pairs could not reach the level.
+    """
+
+    metric: str
+    ratio: float | None
+    best: str
+    second: str
+    scores: Sequence[tuple[float, float]]
+    p: float | None = None
+
+    @property
+    def differences(self) -> list[float]:
+        """Of distinct pairs that differ: a deterministic method repeats its score, which is no further evidence."""
+        return [first - second for first, second in dict.fromkeys(self.scores) if first != second]
+
+    @property
+    def n(self) -> int:
+        """Pairs."""
+        return len(self.differences)
 
 
 @dataclass(frozen=True)
@@ -87,31 +117,29 @@ def summarise(results: Sequence[Result], dataset: str | None = None) -> Comparis
     entries: dict[tuple[str, float, str], Entry] = {}
     for metric in METRICS:
         for ratio in ratios:
-            column = {name: _entry(_of(results, name, ratio), metric, dataset) for name in variants}
+            here = [one for one in results if one["ratio"] == ratio]
+            column = {
+                name: _entry([one for one in here if one["variant"] == name], metric, dataset) for name in variants
+            }
             places = _ranks({name: entry.mean for name, entry in column.items()})
             for name, entry in column.items():
                 entries[name, ratio, metric] = replace(entry, rank=places[name])
-    family = [pairs for metric in METRICS for pairs in _family(entries, variants, ratios, metric)]
-    return Comparison(variants, ratios, entries, compare_pairs(family), [_cost(results, name) for name in variants])
+    family = [test for metric in METRICS for test in _family(entries, variants, ratios, metric)]
+    return Comparison(variants, ratios, entries, with_p_values(family), [_cost(results, name) for name in variants])
 
 
 def in_words(tests: Sequence[PairedTest], titles: Mapping[str, str]) -> list[str]:
     """A sentence for each test, and one for those that had too few runs."""
     sentences, left_out = [], []
     for test in tests:
-        pairs = test.pairs
-        what = f"{METRICS[pairs.metric]} {'over all ratios' if pairs.ratio is None else f'at {100 * pairs.ratio:g} %'}"
+        what = f"{METRICS[test.metric]} {'over all ratios' if test.ratio is None else f'at {100 * test.ratio:g} %'}"
         if test.p is None:
             left_out.append(f"{what} (n = {test.n})")
             continue
         verdict = "significant" if test.p <= LEVEL else "not significant"
-        names = f"{titles.get(pairs.best, pairs.best)} against {titles.get(pairs.second, pairs.second)}"
+        names = f"{titles.get(test.best, test.best)} against {titles.get(test.second, test.second)}"
         sentences.append(f"{what}: {names}, n = {test.n}, p = {test.p:.2g}, {verdict}.")
     return [*sentences, *([f"Too few runs for a test: {', '.join(left_out)}."] if left_out else [])]
-
-
-def _of(results: Iterable[Result], variant: str, ratio: float) -> list[Result]:
-    return [one for one in results if one["variant"] == variant and one["ratio"] == ratio]
 
 
 def _entry(runs: Sequence[Result], metric: str, dataset: str | None) -> Entry:
@@ -134,7 +162,7 @@ def _ranks(means: Mapping[str, float | None]) -> dict[str, Rank]:
 
 def _family(
     entries: Mapping[tuple[str, float, str], Entry], variants: Sequence[str], ratios: Sequence[float], metric: str
-) -> list[Pairs]:
+) -> list[PairedTest]:
     """The best against the second at each ratio, and over all of them."""
     groups: list[tuple[float | None, Sequence[float]]] = [(ratio, [ratio]) for ratio in ratios]
     groups += [(None, ratios)] if len(ratios) > 1 else []
@@ -154,7 +182,7 @@ def _family(
             for seed, score in entries[best, ratio, metric].scores.items()
             if seed in entries[second, ratio, metric].scores
         ]
-        found.append(Pairs(metric, which, best, second, scores))
+        found.append(PairedTest(metric, which, best, second, scores))
     return found
 
 
@@ -170,3 +198,23 @@ def _cost(results: Sequence[Result], variant: str) -> Cost:
     return Cost(
         variant, mean("parameters"), mean("seconds_per_epoch"), mean("seconds", whole), mean("peak_memory_bytes")
     )
+
+
+def with_p_values(family: Sequence[PairedTest]) -> list[PairedTest]:
+    """The tests, those with enough pairs carried out and corrected for how many they are."""
+    from scipy.stats import wilcoxon
+
+    # If all differences have one sign, the p-value is 2 / 2^n, and no outcome has a smaller one.
+    reachable = [least <= LEVEL for least in holm([min(1.0, 2.0 ** (1 - one.n)) for one in family])]
+    tested = [one for one, enough in zip(family, reachable, strict=True) if enough]
+    corrected = iter(holm([float(wilcoxon(one.differences).pvalue) for one in tested]))
+    return [replace(one, p=next(corrected)) if enough else one for one, enough in zip(family, reachable, strict=True)]
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """p-values corrected by Holm's step-down method, in the order given."""
+    corrected, largest = [0.0] * len(values), 0.0
+    for rank, place in enumerate(sorted(range(len(values)), key=values.__getitem__)):
+        largest = max(largest, min(1.0, (len(values) - rank) * values[place]))
+        corrected[place] = largest
+    return corrected

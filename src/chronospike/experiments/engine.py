@@ -137,14 +137,12 @@ def _ended(one: _Running, output: Path, budget: float | None) -> dict[str, Any] 
     _kill(one)
     result = read_result(output, one.cell)
     if result is None:
-        ended = _timed_out(budget) if late and budget is not None else _died(one.process.returncode)
+        ended = _died(one.process.returncode)
+        if late:
+            ended = {"status": "time", "reason": f"took longer than the budget of {budget:g} s", "budget": budget}
         write_json(folder_of(output, one.cell) / RESULT, ended)
         result = {**ended, **one.cell.facts()}
     return result
-
-
-def _timed_out(budget: float) -> dict[str, Any]:
-    return {"status": "time", "reason": f"took longer than the budget of {budget:g} s", "budget": budget}
 
 
 def _died(code: int) -> dict[str, Any]:

@@ -18,6 +18,8 @@ _TEX_SIGNS = {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
 }  # fmt: skip
+# Of parameters, seconds per epoch, seconds and megabytes.
+_COST_FORMATS = (",.0f", ".3g", ".3g", ",.0f")
 
 Mark = Callable[[str, str], str]  # what is written, and the rank of the entry
 
@@ -69,21 +71,12 @@ def as_markdown(comparison: Comparison, titles: Mapping[str, str]) -> str:
 
     heads = [f"{METRICS[metric]} {100 * ratio:g} %" for metric, ratio in _columns(comparison)]
     rows = [[_plain(label), *cells] for label, cells in _rows(comparison, titles, mark)]
-    costs = [
-        [
-            _plain(titles.get(cost.variant, cost.variant)),
-            *(
-                "–" if value is None else f"{value:{form}}"
-                for value, form in (
-                    (cost.parameters, ",.0f"),
-                    (cost.seconds_per_epoch, ".3g"),
-                    (cost.seconds, ".3g"),
-                    (None if cost.peak_memory_bytes is None else cost.peak_memory_bytes / 1e6, ",.0f"),
-                )
-            ),
-        ]
-        for cost in comparison.costs
-    ]
+    costs = []
+    for cost in comparison.costs:
+        megabytes = None if cost.peak_memory_bytes is None else cost.peak_memory_bytes / 1e6
+        numbers = zip((cost.parameters, cost.seconds_per_epoch, cost.seconds, megabytes), _COST_FORMATS, strict=True)
+        cells = ("–" if value is None else f"{value:{form}}" for value, form in numbers)
+        costs.append([_plain(titles.get(cost.variant, cost.variant)), *cells])
     paragraphs = [
         CAPTION,
         _markdown_table(["Method", *heads], rows),

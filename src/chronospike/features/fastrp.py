@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chronospike.cache_hints import prefetch_row
+from chronospike.cache_hints import prefetch
 from chronospike.compiled import njit
 from chronospike.data.graph import DynamicGraph
-from chronospike.features.options import FastRP
+from chronospike.features.options import FastRP, Progress
 from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key
 from chronospike.rng_kernels import below_numba, derive_numba
 from chronospike.threads import run_chunks
@@ -38,14 +38,6 @@ def sparse_projection(keys: NDArray[np.int64], dimension: int, seed: int, thread
     base = np.uint64(derive_key(seed))
     run_chunks(lambda low, high: _throw_dice(projection, keys, base, low, high), len(keys), threads)
     return projection
-
-
-def fastrp_step(graph: DynamicGraph, step: int, options: FastRP, projection: Table | None = None) -> Table:
-    """`[N, d]` features of the cumulative snapshot at `step`; nodes without an edge so far are zero."""
-    if projection is None:
-        projection = sparse_projection(graph.node_keys, options.dimension, options.seed, options.threads)
-    snapshot = cumulative_snapshot(graph, step)
-    return propagate(snapshot, projection, options.weights, options.normalization, options.threads)
 
 
 def propagate(
@@ -97,7 +89,7 @@ def _average(
         for edge in range(indptr[node], indptr[node] + degrees[node]):
             # Past the end of this row stands the next one, which comes next.
             if edge + _AHEAD < len(neighbours):
-                prefetch_row(source, neighbours[edge + _AHEAD])
+                prefetch(source, neighbours[edge + _AHEAD])
             row = source[neighbours[edge]]
             for d in range(len(out)):
                 out[d] += row[d]
@@ -115,13 +107,17 @@ def _average(
 class FastRPSteps:
     """Makes the steps of a graph with one projection."""
 
-    def __init__(self, graph: DynamicGraph, options: FastRP) -> None:
-        self.graph, self.options = graph, options
+    def __init__(self, graph: DynamicGraph, options: FastRP, on_progress: Progress | None = None) -> None:
+        self.graph, self.options, self.on_progress = graph, options, on_progress
         self.projection = sparse_projection(graph.node_keys, options.dimension, options.seed, options.threads)
 
     def make_step(self, step: int) -> Table:
-        """`[N, d]` features of `step`."""
-        return fastrp_step(self.graph, step, self.options, self.projection)
+        """`[N, d]` features of the cumulative snapshot at `step`; nodes without an edge so far are zero."""
+        snapshot, o = cumulative_snapshot(self.graph, step), self.options
+        table = propagate(snapshot, self.projection, o.weights, o.normalization, o.threads)
+        if self.on_progress is not None:
+            self.on_progress(step, step + 1, self.graph.num_steps)
+        return table
 
     def save_state(self) -> dict[str, NDArray[Any]]:
         """Nothing: the steps do not depend on each other."""

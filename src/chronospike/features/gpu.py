@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from chronospike.device import choose_device
 from chronospike.errors import ChronoSpikeError
 from chronospike.features.noise import noise_table
-from chronospike.features.skipgram import Progress, Schedule, Table
+from chronospike.features.skipgram import OnWalks, Schedule, Table
 from chronospike.features.walks import Snapshot
 from chronospike.rng import signed
 from chronospike.triton_common import GOLDEN, derive, mix, on
@@ -122,7 +122,7 @@ class DeviceSnapshot:
         self.indptr, self.degrees, self.neighbours, self.keys = (_upload(array, device) for array in snapshot)
 
     def random_walks(self, starts: torch.Tensor, length: int, key: int) -> torch.Tensor:
-        """`[W, length]` int32, the walks of `walks.random_walks`."""
+        """`[W, length]` int32, the walks of `walks.walk_into`; -1 after the end of a short one."""
         walks = torch.full((len(starts), length), -1, dtype=torch.int32, device=self.device)
         with on(self.device):
             _walk_kernel[(triton.cdiv(len(starts), _WALKS_PER_PROGRAM),)](
@@ -146,7 +146,7 @@ class DeviceSnapshot:
 
 
 class GpuTrainer:
-    """One step of DeepWalk on a GPU (see `deepwalk.Trainer`)."""
+    """One step of DeepWalk on a GPU (see `deepwalk.CpuTrainer`)."""
 
     def __init__(self, snapshot: Snapshot, tables: tuple[Table, Table], length: int, device: str) -> None:
         self.device = choose_device(device)
@@ -158,7 +158,7 @@ class GpuTrainer:
         self.noise = tuple(_upload(array, self.device) for array in noise)
         self.inputs, self.outputs = (_upload(table, self.device) for table in tables)
 
-    def train_pass(self, starts: NDArray[np.int32], schedule: Schedule, on_walks: Progress | None) -> None:
+    def train_pass(self, starts: NDArray[np.int32], schedule: Schedule, on_walks: OnWalks | None) -> None:
         nodes = _upload(starts, self.device)
         together = walks_together(self.busiest, schedule.window, _resident_programs(self.device))
         for first in range(0, len(starts), _WALKS_PER_LAUNCH):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,15 +10,13 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from chronospike.config import Settings
-from chronospike.data.feature_store import Carry, FeatureSet, list_features, open_features, write_features
+from chronospike.data.feature_store import FeatureSet, StepMaker, list_features, open_features, write_features
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.storage import graph_key, open_graph
 from chronospike.errors import InputError
-from chronospike.features.options import DeepWalk, Options, Start
+from chronospike.features.options import DeepWalk, Options, Progress, Start
 from chronospike.features.recipes import METHODS, find_set, named_parts, plan_features, recipe
 from chronospike.locks import Tell
-
-Progress = Callable[[int, int, int], None]
 
 
 class Maker(Protocol):
@@ -54,13 +51,10 @@ def make_features(
         tell: called with a line before waiting for another process that makes the same set.
     """
     place, graph = Path(folder), open_graph(folder, features="none")
-    on_tokens, on_step = _listeners(graph, options, on_progress)
-    steps = _steps(graph, options, device, start, on_tokens)
+    maker = _maker(graph, options, device, start, on_progress)
     made_with = {**options.recipe(), **({} if start is None else {"start": start.key})}
     shape = (graph.num_steps, graph.num_nodes, options.dimension)
-    write_features(
-        place, name, made_with, graph_key(place), shape, dtype, steps.make_step, on_step, overwrite, steps, tell
-    )
+    write_features(place, name, made_with, graph_key(place), shape, dtype, maker, overwrite, tell)
     return next(found for found in list_features(place) if found.name == name and found.complete)
 
 
@@ -137,45 +131,24 @@ def with_features_for(graph: DynamicGraph, settings: Settings, device: str = "cp
 
 def _all_steps(graph: DynamicGraph, options: Options, device: str) -> NDArray[Any]:
     """`[T, N, d]`."""
-    steps = _steps(graph, options, device)
+    maker = _maker(graph, options, device)
     values = np.empty((graph.num_steps, graph.num_nodes, options.dimension), dtype=np.float32)
     for step in range(graph.num_steps):
-        values[step] = steps.make_step(step)
+        values[step] = maker.make_step(step)
     return values
 
 
-class _Steps(Carry, Protocol):
-    """A method at work on a graph."""
-
-    def make_step(self, step: int) -> NDArray[np.float32]: ...
-
-
-def _steps(
-    graph: DynamicGraph, options: Options, device: str, start: Start | None = None, on_tokens: Progress | None = None
-) -> _Steps:
+def _maker(
+    graph: DynamicGraph, options: Options, device: str, start: Start | None = None, on_progress: Progress | None = None
+) -> StepMaker:
     # Imported here: both load numba, and most runs find their features made.
     if isinstance(options, DeepWalk):
         from chronospike.features.deepwalk import DeepWalkSteps
 
-        return DeepWalkSteps(graph, options, _chosen(device), on_tokens, start)
+        return DeepWalkSteps(graph, options, _chosen(device), on_progress, start)
     from chronospike.features.fastrp import FastRPSteps
 
-    return FastRPSteps(graph, options)
-
-
-def _listeners(
-    graph: DynamicGraph, options: Options, on_progress: Progress | None
-) -> tuple[Progress | None, Callable[[int, float], None] | None]:
-    """What to call after some tokens of a step, and after a step, so that `on_progress` hears of all steps."""
-    if on_progress is None:
-        return None, None
-    listen, steps = on_progress, graph.num_steps
-    if not isinstance(options, DeepWalk):
-        return None, lambda step, _: listen(step, step + 1, steps)
-    # Later snapshots hold more nodes and so more tokens; the number of seen nodes says how many.
-    seen = (np.asarray(graph.history.step_offsets[:, 1:]) > 0).sum(axis=0)
-    before = np.concatenate([[0], np.cumsum(seen * options.walks * options.epochs * options.length)])
-    return lambda step, done, _: listen(step, int(before[step]) + done, int(before[-1])), None
+    return FastRPSteps(graph, options, on_progress)
 
 
 def _chosen(device: str) -> str:

@@ -5,8 +5,9 @@ Apart from the methods themselves, which import numba: most commands only ask wh
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +16,30 @@ from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError
 from chronospike.threads import default_threads
 
+# Told of (step, done, total), the last two of all steps.
+Progress = Callable[[int, int, int], None]
+
+
+class _Method:
+    """What the options of all methods share."""
+
+    name: ClassVar[str]
+
+    def recipe(self) -> dict[str, Any]:
+        """What the values depend on, for the feature store."""
+        values = asdict(cast("Options", self))
+        del values["threads"]
+        return {"method": self.name, **values}
+
+    def _require(self, **least: int) -> None:
+        for option, bound in least.items():
+            value = getattr(self, option)
+            if value is not None and value < bound:
+                raise InputError(f"{self.name}: {option} is {value}, and must be at least {bound}")
+
 
 @dataclass(frozen=True)
-class DeepWalk:
+class DeepWalk(_Method):
     """Options; the defaults are the benchmark's recipe (10 walks of 80, window 10, one negative, one epoch).
 
     Attributes:
@@ -47,16 +69,11 @@ class DeepWalk:
     unseen: Literal["noise", "zero"] = "noise"
     threads: int | None = None
     seed: int = 0
+    name: ClassVar[str] = "deepwalk"
     unit: ClassVar[str] = "tokens"
 
     def __post_init__(self) -> None:
-        least = {"dimension": 1, "walks": 1, "length": 2, "window": 1, "negatives": 1, "epochs": 1, "seed": 0}
-        for name, bound in least.items():
-            value = getattr(self, name)
-            if value < bound:
-                raise InputError(f"deepwalk: {name} is {value}, and must be at least {bound}")
-        if self.threads is not None and self.threads < 1:
-            raise InputError(f"deepwalk: threads is {self.threads}, and must be at least 1")
+        self._require(dimension=1, walks=1, length=2, window=1, negatives=1, epochs=1, seed=0, threads=1)
         if not 0 < self.min_learning_rate <= self.learning_rate <= 1:
             raise InputError(
                 f"deepwalk: the learning rate falls from {self.learning_rate} to {self.min_learning_rate}, "
@@ -65,17 +82,13 @@ class DeepWalk:
         if self.unseen not in ("noise", "zero"):
             raise InputError(f"deepwalk: unseen is {self.unseen!r}, and must be 'noise' or 'zero'")
 
-    def recipe(self) -> dict[str, Any]:
-        """What the values depend on, for the feature store."""
-        return _recipe("deepwalk", self)
-
     def place(self, device: str) -> str:
         """Where the values are made, which decides their last digits: `cpu1`, `cpu2` … by threads, or `gpu`."""
         return f"cpu{self.threads or default_threads()}" if device == "cpu" else "gpu"
 
 
 @dataclass(frozen=True)
-class FastRP:
+class FastRP(_Method):
     """Options. The authors stop at three or four hops; on DBLP the hops 9 to 16 are worth 20 points of Micro-F1 more.
 
     Attributes:
@@ -92,23 +105,15 @@ class FastRP:
     normalization: float = 0.0
     threads: int | None = None
     seed: int = 0
+    name: ClassVar[str] = "fastrp"
     unit: ClassVar[str] = "steps"
 
     def __post_init__(self) -> None:
-        if self.dimension < 1:
-            raise InputError(f"fastrp: dimension is {self.dimension}, and must be at least 1")
+        self._require(dimension=1, seed=0, threads=1)
         if not self.weights or not any(self.weights) or not np.isfinite(self.weights).all():
             raise InputError(f"fastrp: weights are {list(self.weights)}, and must be finite and not all zero")
         if not -10 <= self.normalization <= 10:
             raise InputError(f"fastrp: normalization is {self.normalization}, and must be in -10..10")
-        if self.threads is not None and self.threads < 1:
-            raise InputError(f"fastrp: threads is {self.threads}, and must be at least 1")
-        if self.seed < 0:
-            raise InputError(f"fastrp: seed is {self.seed}, and must be at least 0")
-
-    def recipe(self) -> dict[str, Any]:
-        """What the values depend on, for the feature store."""
-        return _recipe("fastrp", self)
 
     def place(self, device: str) -> str:
         """Nothing: the values are the same wherever they are made."""
@@ -138,9 +143,3 @@ class Start:
 
 
 Options = DeepWalk | FastRP
-
-
-def _recipe(method: str, options: Options) -> dict[str, Any]:
-    values = asdict(options)
-    del values["threads"]
-    return {"method": method, **values}

@@ -9,7 +9,8 @@ context's and the output row the centre's. Two things make it quick without chan
 * the input row of each position in the walk is kept in a buffer while it can be in a window, and its change is added
   to the table when it leaves. Threads (Hogwild, no locks) then rarely touch the same memory.
 
-The result is the same bits again with one thread, and not with several. `reference.py` says the same thing slowly.
+The result is the same bits again with one thread, and not with several. `tests/features/reference.py` says the same
+thing slowly.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chronospike.cache_hints import prefetch_row
+from chronospike.cache_hints import prefetch
 from chronospike.compiled import njit
 from chronospike.features.noise import NoiseTable, draw_noise
 from chronospike.features.walks import Snapshot, derive_key, walk_into
@@ -28,7 +29,7 @@ from chronospike.rng_kernels import below_numba, derive_numba
 from chronospike.threads import run_chunks
 
 Table = NDArray[np.float32]
-Progress = Callable[[int], None]
+OnWalks = Callable[[int], None]
 
 # What lets the compiler use vector instructions for sums, and nothing that assumes there are no NaNs.
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
@@ -66,23 +67,6 @@ def initial_tables(
     return inputs, np.zeros_like(inputs)
 
 
-def train_on_walks(
-    tables: tuple[Table, Table],
-    walks: NDArray[np.int32],
-    noise: NoiseTable,
-    schedule: Schedule,
-    threads: int | None = None,
-    on_walks: Progress | None = None,
-) -> None:
-    """Train in place on a `[W, L]` walk matrix (-1 after the end of a short walk)."""
-    settings = _settings(schedule)
-
-    def work(low: int, high: int) -> None:
-        _train_on_walks(*tables, walks, *noise, *settings, low, high)
-
-    _in_chunks(work, len(walks), walks.shape[1], threads, on_walks)
-
-
 def train_on_graph(
     tables: tuple[Table, Table],
     snapshot: Snapshot,
@@ -91,33 +75,21 @@ def train_on_graph(
     noise: NoiseTable,
     schedule: Schedule,
     threads: int | None = None,
-    on_walks: Progress | None = None,
+    on_walks: OnWalks | None = None,
 ) -> None:
     """Train in place on one walk from each of `starts`, made and consumed by the same thread: no corpus is held."""
-    settings, keys = _settings(schedule), snapshot.keys[starts]
-
-    def work(low: int, high: int) -> None:
-        _train_on_graph(*tables, *snapshot.rows, starts, keys, length, *noise, *settings, low, high)
-
-    _in_chunks(work, len(starts), length, threads, on_walks)
-
-
-def _settings(schedule: Schedule) -> tuple[int, int, np.uint64, float, float]:
-    return schedule.window, schedule.negatives, np.uint64(schedule.key), float(schedule.rate), float(schedule.drop)
-
-
-def _in_chunks(
-    work: Callable[[int, int], None], walks: int, length: int, threads: int | None, on_walks: Progress | None
-) -> None:
-    """Do all walks, a chunk after the other, so that the threads go down the learning rate together."""
+    window, negatives, key, rate, drop = schedule
+    settings, keys = (window, negatives, np.uint64(key), float(rate), float(drop)), snapshot.keys[starts]
+    # A chunk after the other, so that the threads go down the learning rate together.
     chunk = max(1, _CHUNK_TOKENS // length)
-    for first in range(0, walks, chunk):
-        count = min(chunk, walks - first)
+    for first in range(0, len(starts), chunk):
+        count = min(chunk, len(starts) - first)
 
-        def share(low: int, high: int, first: int = first) -> None:
-            work(first + low, first + high)
+        def work(low: int, high: int, first: int = first) -> None:
+            share = first + low, first + high
+            _train_on_graph(*tables, *snapshot.rows, starts, keys, length, *noise, *settings, *share)
 
-        run_chunks(share, count, threads)
+        run_chunks(work, count, threads)
         if on_walks:
             on_walks(first + count)
 
@@ -135,24 +107,6 @@ def _fill_uniform(inputs: Any, keys: Any, base: Any, low: Any, high: Any) -> Non
         for d in range(dimension):
             unit = np.float32(derive_numba(own, d) >> np.uint64(40)) * np.float32(2**-24)
             row[d] = (unit - np.float32(0.5)) / np.float32(dimension)
-
-
-@njit
-def _train_on_walks(
-    inputs: Any, outputs: Any, walks: Any, thresholds: Any, nodes: Any, aliases: Any,
-    window: Any, negatives: Any, base: Any, rate: Any, drop: Any, low: Any, high: Any,
-) -> None:  # fmt: skip
-    length = walks.shape[1]
-    walk, reach, drawn = _walk_buffers(length, negatives)
-    rows, before, targets, changes, gains = _row_buffers(length, inputs.shape[1], negatives)
-    for w in range(low, high):
-        size = 0
-        while size < length and walks[w, size] >= 0:
-            walk[size] = walks[w, size]
-            size += 1
-        _draw_ahead(reach, drawn, size, derive_numba(base, w), length, window, thresholds, nodes, aliases)
-        now = np.float32(rate - drop * w)
-        _train_walk(inputs, outputs, walk, reach, drawn, rows, before, targets, changes, gains, size, window, now)
 
 
 @njit
@@ -214,16 +168,16 @@ def _train_walk(
 ) -> None:  # fmt: skip
     negatives, count = drawn.shape[1], len(gains)
     for i in range(size):
-        prefetch_row(inputs, walk[i])
+        prefetch(inputs, walk[i])
     for i in range(min(window, size)):
         _enter(inputs, walk[i], rows, before, i)
     for i in range(size):
         if i + window < size:
             _enter(inputs, walk[i + window], rows, before, i + window)
         if i + _AHEAD < size:
-            prefetch_row(outputs, walk[i + _AHEAD])
+            prefetch(outputs, walk[i + _AHEAD])
             for k in range(negatives):
-                prefetch_row(outputs, drawn[i + _AHEAD, k])
+                prefetch(outputs, drawn[i + _AHEAD, k])
         low, high = max(0, i - reach[i]), min(size, i + reach[i] + 1)
         _enter(outputs, walk[i], targets, changes, 0)
         for k in range(negatives):

@@ -1,8 +1,7 @@
 """Random walks on a cumulative snapshot: the edges of steps up to and including t.
 
 Draws are counter-based (`chronospike.rng`), so that a walk is a function of (seed, step, epoch, pass, the start's id)
-and not of the threads or the device that make it, nor of nodes that come later. `reference.py` and `gpu.py` make the
-same walks.
+and not of the threads or the device that make it, nor of nodes that come later. `gpu.py` makes the same walks.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from chronospike.data.graph import DynamicGraph
 from chronospike.errors import GraphError
 from chronospike.rng import derive
 from chronospike.rng_kernels import below_numba, derive_numba
-from chronospike.threads import run_chunks
 
 
 class Snapshot(NamedTuple):
@@ -75,16 +73,6 @@ def walk_starts(snapshot: Snapshot, key: int) -> NDArray[np.int32]:
     return np.random.Generator(np.random.Philox(key=key)).permutation(nodes)
 
 
-def random_walks(
-    snapshot: Snapshot, starts: NDArray[np.int32], length: int, key: int, threads: int | None = None
-) -> NDArray[np.int32]:
-    """`[W, length]` uniform walks, one from each start; -1 after the end of one that met a node without neighbours."""
-    walks = np.full((len(starts), length), -1, dtype=np.int32)
-    base, keys = np.uint64(key), snapshot.keys[starts]
-    run_chunks(lambda low, high: _fill(walks, *snapshot.rows, starts, keys, base, low, high), len(starts), threads)
-    return walks
-
-
 @njit
 def walk_into(walk: Any, indptr: Any, degrees: Any, neighbours: Any, start: Any, key: Any) -> Any:
     """Write the walk from `start` and return how many nodes it has."""
@@ -97,14 +85,6 @@ def walk_into(walk: Any, indptr: Any, degrees: Any, neighbours: Any, start: Any,
         node = np.int64(neighbours[indptr[node] + below_numba(derive_numba(key, i), degree)])
         walk[i] = node
     return len(walk)
-
-
-@njit
-def _fill(
-    walks: Any, indptr: Any, degrees: Any, neighbours: Any, starts: Any, keys: Any, base: Any, low: Any, high: Any
-) -> None:
-    for w in range(low, high):
-        walk_into(walks[w], indptr, degrees, neighbours, starts[w], derive_numba(base, keys[w]))
 
 
 @njit

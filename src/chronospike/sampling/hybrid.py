@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from typing import Any, Protocol
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,20 +15,66 @@ from numpy.typing import ArrayLike, NDArray
 from chronospike import rng
 from chronospike.data.graph import DynamicGraph
 from chronospike.device import choose_device
-from chronospike.errors import InputError
-from chronospike.optional import has_triton, triton_works
-from chronospike.sampling.settings import SamplingSettings, as_fanouts, check_name
-from chronospike.sampling.tree import NeighbourTree
+from chronospike.errors import InputError, check_choice
+from chronospike.optional import has_triton, triton_trouble
+from chronospike.sampling.tree import NeighbourTree, widths
 
+if TYPE_CHECKING:
+    from chronospike.sampling.numba_backend import NumbaBackend
+    from chronospike.sampling.triton_backend import TritonBackend
+
+HISTORIES = ("strict", "inclusive")
+MIXES = ("bernoulli", "split")
 BACKENDS = ("numba", "triton")
 
 
-class Backend(Protocol):
-    """Both backends return the same bits for the same arguments."""
+@dataclass(frozen=True)
+class SamplingSettings:
+    """How neighbours are drawn: see `HybridSampler`. Checked, with what the backends derive from it."""
 
-    def sample(
-        self, settings: SamplingSettings, key: int, roots: NDArray[np.int64], steps: NDArray[np.int64]
-    ) -> torch.Tensor: ...
+    fanouts: tuple[int, ...] = (5, 2)
+    p: float = 0.5
+    history: str = "strict"
+    mix: str = "bernoulli"
+    replace: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.fanouts or not all(_is_whole(s) and s >= 1 for s in self.fanouts):
+            raise InputError(f"fanouts {list(self.fanouts)}: give one whole number, at least 1, for each hop")
+        if not isinstance(self.p, Real) or not 0 <= self.p <= 1:
+            raise InputError(f"p {self.p!r} is outside 0..1: it is the share of neighbours from the history")
+        check_choice("history", self.history, HISTORIES)
+        check_choice("mix", self.mix, MIXES)
+        if not _is_whole(self.seed):
+            raise InputError(f"seed {self.seed!r} is not a whole number")
+
+    @property
+    def lag(self) -> int:
+        """The history at step t is the row prefix of steps before t + lag."""
+        return 1 if self.history == "inclusive" else 0
+
+    @property
+    def threshold(self) -> int:
+        """`p` as `rng.chance_numba` takes it."""
+        return rng.threshold(float(self.p))
+
+    @property
+    def history_slots(self) -> tuple[int, ...]:
+        """For each hop the number of slots that take the history, or -1 where each slot draws its view."""
+        if self.mix == "bernoulli":
+            return (-1,) * len(self.fanouts)
+        # 10 · 0.3 is 2.9999999999999996 in floating point, and three slots are meant.
+        return tuple(max(math.floor(s * self.p + 1e-9), 1) for s in self.fanouts)
+
+    @property
+    def tree_size(self) -> int:
+        """Positions per root: 1 + S1 + S1·S2 + …"""
+        return sum(widths(self.fanouts))
+
+    def key(self, epoch: int, purpose: str = "sampler") -> int:
+        """The stream of all draws of one epoch; below it come the root's id, the step and the slot."""
+        return rng.stream(self.seed, purpose, epoch)
 
 
 class HybridSampler:
@@ -66,9 +115,11 @@ class HybridSampler:
         backend: str | None = None,
         threads: int | None = None,
     ) -> None:
-        self.settings = SamplingSettings(as_fanouts(fanouts), p, history, mix, replace, seed)
+        # `5` and `[5]` are one hop of five.
+        hops = tuple(fanouts) if isinstance(fanouts, Iterable) else (fanouts,)
+        self.settings = SamplingSettings(hops, p, history, mix, replace, seed)
         if backend is not None:
-            check_name("backend", backend, BACKENDS)
+            check_choice("backend", backend, BACKENDS)
         if threads is not None and threads < 1:
             raise InputError(f"threads {threads} is below 1")
         self.graph = graph
@@ -121,11 +172,13 @@ class HybridSampler:
 
 def default_backend(device: torch.device) -> str:
     """Triton for a GPU where it works, else numba."""
-    return "triton" if device.type == "cuda" and triton_works(device) else "numba"
+    return "triton" if device.type == "cuda" and triton_trouble(device) is None else "numba"
 
 
-def _make_backend(name: str, graph: DynamicGraph, device: torch.device, threads: int | None) -> Backend:
-    # Each brings a compiler that takes a while to load.
+def _make_backend(
+    name: str, graph: DynamicGraph, device: torch.device, threads: int | None
+) -> NumbaBackend | TritonBackend:
+    # Both return the same bits for the same arguments. Each brings a compiler that takes a while to load.
     if name == "numba":
         from chronospike.sampling.numba_backend import NumbaBackend
 
@@ -148,3 +201,7 @@ def _indices(what: str, values: Any, count: int) -> NDArray[np.int64]:
     if len(bad):
         raise InputError(f"{what}[{bad[0]}] = {array[bad[0]]} is outside 0..{count - 1}")
     return array.astype(np.int64)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)

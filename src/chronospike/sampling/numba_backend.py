@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from chronospike.cache_hints import prefetch_item
+from chronospike.cache_hints import prefetch
 from chronospike.compiled import njit
 from chronospike.data.graph import DynamicGraph
 from chronospike.rng_kernels import below_numba, chance_numba, derive_numba
-from chronospike.sampling.settings import SamplingSettings
+from chronospike.sampling.hybrid import SamplingSettings
 from chronospike.threads import run_chunks
 
 
@@ -134,10 +134,10 @@ def _sample_roots(
                             drawn = np.int64(snapshot_neighbours[_u(snapshot_row + pick)])
                         nodes[_u(child + j)] = drawn
                         if not is_last:
-                            prefetch_item(history_offsets, drawn * columns + step)
-                            prefetch_item(snapshot_offsets, drawn * columns + step)
-                            prefetch_item(history_start, drawn)
-                            prefetch_item(snapshot_start, drawn)
+                            prefetch(history_offsets, drawn * columns + step)
+                            prefetch(snapshot_offsets, drawn * columns + step)
+                            prefetch(history_start, drawn)
+                            prefetch(snapshot_start, drawn)
             first = following
             width *= fanout
             base += width

@@ -8,7 +8,6 @@ Import this module only where Triton is installed. With TRITON_INTERPRET=1 it ru
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,9 +16,9 @@ import triton.language as tl
 from numpy.typing import NDArray
 
 from chronospike import rng
-from chronospike.data.csr import IntArray, TimeSlicedCSR
+from chronospike.data.csr import IntArray
 from chronospike.data.graph import DynamicGraph
-from chronospike.sampling.settings import SamplingSettings
+from chronospike.sampling.hybrid import SamplingSettings
 from chronospike.triton_common import derive, on
 
 _PARENTS = 128
@@ -100,24 +99,13 @@ def _hop_kernel(  # type: ignore[no-untyped-def]
         tl.store(tree + following + parent * FANOUT + j, drawn.to(tl.int32), mask=inside)
 
 
-@dataclass(frozen=True)
-class _View:
-    """A time-sliced CSR as tensors on the device, in the dtypes it is stored in."""
-
-    indptr: torch.Tensor
-    step_offsets: torch.Tensor
-    neighbours: torch.Tensor
-
-    @classmethod
-    def of(cls, view: TimeSlicedCSR, device: torch.device) -> _View:
-        return cls(*(_tensor(array, device) for array in (view.indptr, view.step_offsets, view.neighbours)))
-
-
 class TritonBackend:
     """Samples with one launch per hop from a graph that the device holds."""
 
     def __init__(self, graph: DynamicGraph, device: torch.device) -> None:
-        self.history, self.snapshot = _View.of(graph.history, device), _View.of(graph.snapshot, device)
+        # In the dtypes they are stored in.
+        self.views = [_tensor(array, device) for array in (*graph.history.flat(), *graph.snapshot.flat())]
+        self.columns = graph.num_steps + 1
         self.keys = _tensor(graph.node_keys, device)
         self.device = device
 
@@ -137,7 +125,6 @@ class TritonBackend:
         nodes = torch.empty((len(steps), count * tree), dtype=torch.int32, device=self.device)
         nodes[:, :count] = roots
         first, width, base = 0, 1, 1
-        history, snapshot = self.history, self.snapshot
         with on(self.device):
             for fanout, split in zip(settings.fanouts, settings.history_slots, strict=True):
                 following, total = first + count * width, len(steps) * count * width
@@ -146,9 +133,8 @@ class TritonBackend:
                 block = min(_PARENTS, max(16, 2048 // pad))
                 if total:
                     _hop_kernel[(triton.cdiv(total, block),)](
-                        nodes, key, self.keys, steps, history.indptr, history.step_offsets, history.neighbours,
-                        snapshot.indptr, snapshot.step_offsets, snapshot.neighbours, settings.threshold,
-                        history.step_offsets.shape[1], count * tree, count, first, following, base, total,
+                        nodes, key, self.keys, steps, *self.views, settings.threshold, self.columns, count * tree,
+                        count, first, following, base, total,
                         WIDTH=width, FANOUT=fanout, PAD=pad, SPLIT=split, LAG=settings.lag,
                         REPLACE=settings.replace, BLOCK=block,
                     )  # fmt: skip

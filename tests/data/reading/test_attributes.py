@@ -1,18 +1,20 @@
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from chronospike.data.attributes import Column
 from chronospike.data.build import build_graph
-from chronospike.data.equal_width import equal_width_steps
 from chronospike.data.graph import DynamicGraph
-from chronospike.data.reading.attributes import features_from_table, read_features
+from chronospike.data.reading.attributes import encode_column, read_features
 from chronospike.data.reading.edges import events_from_arrays
-from chronospike.data.steps import distinct_steps
+from chronospike.data.reading.tables import Sheet
+from chronospike.data.steps import distinct_steps, equal_width_steps
 from chronospike.errors import InputError
 
 NAN = float("nan")
@@ -27,7 +29,7 @@ def graph() -> DynamicGraph:
 
 def over_time(table: dict[str, Any], graph: DynamicGraph) -> np.ndarray:
     """`[T, N]` values of the only attribute."""
-    return np.asarray(features_from_table(table, graph)[0][:, :, 0])
+    return np.asarray(read_features(table, graph)[0][:, :, 0])
 
 
 def written(folder: Path, text: str) -> Path:
@@ -71,7 +73,7 @@ def test_a_value_between_two_steps_is_not_known_at_the_earlier(graph: DynamicGra
 
 
 def test_a_value_after_the_last_step_is_left_out_and_counted(graph: DynamicGraph) -> None:
-    values, _, facts = features_from_table({"node": ["a", "a"], "time": [10, 31], "x": [5.0, 9.0]}, graph)
+    values, _, facts = read_features({"node": ["a", "a"], "time": [10, 31], "x": [5.0, 9.0]}, graph)
     assert values[:, 0, 0].tolist() == [5, 5, 5]
     assert facts["features_after_end"] == 1
 
@@ -83,11 +85,11 @@ def test_the_latest_of_several_values_within_a_step_counts() -> None:
     assert over_time(table, graph)[:, 0].tolist() == [3, 4, 4]
 
 
-def test_columns_can_be_chosen(graph: DynamicGraph) -> None:
-    table = {"who": ["a", "b", "c"], "x": [1, 2, 3], "y": [4, 5, 6], "z": [7, 8, 9]}
-    values, columns, _ = features_from_table(table, graph, node="who", columns=["z", "x"])
-    assert values.tolist() == [[7, 1], [8, 2], [9, 3]]
-    assert columns == (Column("z"), Column("x"))
+def test_the_node_column_can_be_chosen(graph: DynamicGraph) -> None:
+    table = {"who": ["a", "b", "c"], "x": [1, 2, 3], "z": [7, 8, 9]}
+    values, columns, _ = read_features(table, graph, node="who")
+    assert values.tolist() == [[1, 7], [2, 8], [3, 9]]
+    assert columns == (Column("x"), Column("z"))
 
 
 def test_unknown_nodes_are_named_or_dropped(tmp_path: Path, graph: DynamicGraph) -> None:
@@ -148,3 +150,51 @@ def test_bad_arrays_get_one_line(tmp_path: Path, graph: DynamicGraph, array: np.
     np.save(tmp_path / "x.npy", array, allow_pickle=True)
     with pytest.raises(InputError, match=f"x.npy: {message}"):
         read_features(tmp_path / "x.npy", graph)
+
+
+def encoded(values: Any) -> tuple[list[float | None], Column]:
+    """The values of the column, None for NaN, and what it is."""
+    block, column = encode_column(Sheet(pa.table({"x": values}), "nodes.csv"), 0)
+    assert block.dtype == np.float32
+    return [None if np.isnan(value) else float(value) for value in block], column
+
+
+@pytest.mark.parametrize("values", [["1.5", " -2", "+3e0"], [1.5, -2.0, 3.0], pa.array(["1.5", "-2", "3"])])
+def test_numbers_are_kept_as_they_are(values: Any) -> None:
+    assert encoded(values) == ([1.5, -2.0, 3.0], Column("x"))
+
+
+def test_text_becomes_the_codes_of_its_values_in_their_order() -> None:
+    assert encoded(["red", "blue", "red"]) == ([1, 0, 1], Column("x", "category", ("blue", "red")))
+
+
+def test_booleans_and_categories_are_encoded_alike() -> None:
+    assert encoded([True, False]) == ([1, 0], Column("x", "category", ("false", "true")))
+    assert encoded(pa.array(["b", "a"]).dictionary_encode()) == ([1, 0], Column("x", "category", ("a", "b")))
+
+
+@pytest.mark.parametrize("values", [[date(1970, 1, 3), None], ["1970-01-03", ""], ["1970-01-03T00:00:00", None]])
+def test_dates_become_days(values: Any) -> None:
+    assert encoded(values) == ([2.0, None], Column("x"))
+
+
+@pytest.mark.parametrize("values", [["1", "", "NaN", "n/a", None], [1.0, None, float("nan"), None, None]])
+def test_missing_numbers_are_not_numbers(values: Any) -> None:
+    assert encoded(values) == ([1.0, None, None, None, None], Column("x"))
+
+
+def test_a_missing_category_is_no_category() -> None:
+    assert encoded(["a", "", None, "b"])[0] == [0, None, None, 1]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (["1", "2", "-inf"], "nodes.csv row 3: 'x' is -inf, not a finite number"),
+        (["1", "1e39"], "nodes.csv row 2: 'x' is 1e39, not a finite number in single precision"),
+    ],
+)
+def test_infinite_numbers_are_named(values: Any, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        encoded(values)
+    assert message in str(caught.value)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from chronospike.data.build import build_graph
 from chronospike.data.events import Events
-from chronospike.data.reading.edges import add_nodes, events_from_arrays, events_from_table, read_events
+from chronospike.data.reading.edges import add_nodes, events_from_arrays, read_events
 from chronospike.data.reading.labels import read_labels
 from chronospike.data.steps import make_steps
 from chronospike.errors import InputError
@@ -117,22 +117,22 @@ def test_nothing_left_after_dropping_is_an_error(tmp_path: Path) -> None:
 
 def test_unknown_choice_for_missing_values_is_refused() -> None:
     with pytest.raises(InputError, match="on_missing 'dorp' is not one of: error, drop. Did you mean 'drop'?"):
-        events_from_table({"u": [1], "v": [2], "t": [3]}, on_missing="dorp")
+        read_events({"u": [1], "v": [2], "t": [3]}, on_missing="dorp")
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_data_frames_with_gaps_keep_whole_ids_whole(library: str) -> None:
     frame = pytest.importorskip(library).DataFrame({"u": [10.0, None, 9.0], "v": [9, 9, 11], "t": [1, 2, 3]})
-    events = events_from_table(frame, on_missing="drop")
+    events = read_events(frame, on_missing="drop")
     assert edges(events) == [(10, 9, 1), (9, 11, 3)]
     with pytest.raises(InputError, match="table row 2: 'u' is empty"):
-        events_from_table(frame)
+        read_events(frame)
 
 
 def test_pandas_datetimes_are_read() -> None:
     pandas = pytest.importorskip("pandas")
     when = pandas.to_datetime(["2020-01-01T00:00:00+01:00", "2020-01-02T00:00:00+01:00"])
-    events = events_from_table(pandas.DataFrame({"u": ["x", "y"], "v": ["y", "z"], "t": when}))
+    events = read_events(pandas.DataFrame({"u": ["x", "y"], "v": ["y", "z"], "t": when}))
     assert events.time[0] == np.datetime64("2019-12-31T23:00", "us")
 
 

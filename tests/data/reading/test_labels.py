@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from chronospike.data.ids import NodeIds
-from chronospike.data.reading.labels import labels_from_mapping, labels_from_table, read_labels
+from chronospike.data.reading.labels import read_labels
 from chronospike.errors import InputError
 
 IDS = NodeIds.of(["a", "b", "c", "d"])
@@ -31,18 +31,18 @@ def test_a_file_without_header_has_node_then_label(tmp_path: Path) -> None:
 
 
 def test_integer_classes_are_ordered_by_size_and_kept_as_written() -> None:
-    labels, _ = labels_from_mapping({"a": 10, "b": 9, "c": -1}, IDS)
+    labels, _ = read_labels({"a": 10, "b": 9, "c": -1}, IDS)
     assert labels.names == ("-1", "9", "10")
     assert labels.codes.tolist() == [2, 1, 0, -1]
 
 
 def test_classes_that_are_text_come_after_numbers_and_are_kept_as_written() -> None:
-    labels, _ = labels_from_mapping({"a": "10", "b": "9", "c": "01"}, IDS)
+    labels, _ = read_labels({"a": "10", "b": "9", "c": "01"}, IDS)
     assert labels.names == ("9", "10", "01")
 
 
 def test_none_and_nan_are_no_label() -> None:
-    labels, facts = labels_from_mapping({"a": 1.0, "b": None, "c": float("nan"), "d": 2.0}, IDS)
+    labels, facts = read_labels({"a": 1.0, "b": None, "c": float("nan"), "d": 2.0}, IDS)
     assert labels.names == ("1", "2")
     assert facts["labels_missing"] == 2
 
@@ -66,7 +66,7 @@ def test_unknown_nodes_are_counted_and_the_first_three_named(tmp_path: Path) -> 
 
 
 def test_classes_of_dropped_nodes_are_no_classes() -> None:
-    labels, _ = labels_from_mapping({"a": "x", "b": "y", "stranger": "z"}, IDS, on_unknown="drop")
+    labels, _ = read_labels({"a": "x", "b": "y", "stranger": "z"}, IDS, on_unknown="drop")
     assert labels.names == ("x", "y")
 
 
@@ -93,4 +93,4 @@ def test_bad_labels_get_one_line(tmp_path: Path, text: str, message: str) -> Non
 
 def test_columns_can_be_named() -> None:
     table = pa.table({"label": ["x", "y"], "colour": ["red", "blue"], "who": ["a", "b"]})
-    assert labels_from_table(table, IDS, node="who", label="colour")[0].names == ("blue", "red")
+    assert read_labels(table, IDS, node="who", label="colour")[0].names == ("blue", "red")

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from chronospike.nn.aggregate import AttentiveAggregator, aggregate_tree
-from chronospike.nn.cpu import attention, schedule
+from chronospike.nn.cpu import attention, attention_common
 from chronospike.nn.cpu.attention import attend, worthwhile
 from chronospike.nn.cpu.attention_common import Tree
-from chronospike.nn.cpu.distinct import distinct_nodes
+from chronospike.nn.cpu.projected import distinct_nodes
 from chronospike.nn.dispatch import PLAIN
 from chronospike.nn.tree_features import TreeFeatures
 
@@ -143,7 +143,7 @@ def test_same_bits_on_one_thread_and_on_several(monkeypatch: pytest.MonkeyPatch)
         aggregator, x, grad = _case((6, 40, (5, 2), 20, 24, 4, 50), 0, by_reference)
         results = []
         for count in (1, 2, 3):
-            monkeypatch.setattr(schedule, "default_threads", lambda count=count: count)
+            monkeypatch.setattr(attention_common, "default_threads", lambda count=count: count)
             found = attend(x, aggregator.attention_weights())
             results.append((found, *torch.autograd.grad(found, _wanted(aggregator, x), grad)))
         for other in results[1:]:

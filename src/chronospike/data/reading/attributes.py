@@ -1,45 +1,36 @@
-"""Users' own node attributes: numbers, dates and categories, fixed or changing over time."""
+"""Users' own node attributes, fixed or changing over time.
+
+A number stays one, a date becomes days, text the code of a category.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from chronospike.data.attributes import Column, default_columns
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
 from chronospike.data.reading.columns import FEATURE_TIME, NODE, Given, find_column, find_optional
-from chronospike.data.reading.edges import check_choice, read_sheet
-from chronospike.data.reading.encoding import encode_column
-from chronospike.data.reading.labels import ON_UNKNOWN, known_nodes, refuse_gaps
-from chronospike.data.reading.numbering import positions_in
-from chronospike.data.reading.tables import PathLike, Sheet, existing_file, missing, sheet_of
-from chronospike.data.reading.times import read_times, time_column
-from chronospike.errors import InputError
+from chronospike.data.reading.edges import ERROR_OR_DROP, read_sheet
+from chronospike.data.reading.labels import Ints, known_nodes, refuse_gaps
+from chronospike.data.reading.numbering import number_values, positions_in
+from chronospike.data.reading.tables import PathLike, Sheet, existing_file, is_text, missing
+from chronospike.data.reading.times import NUMBER, read_times, time_column
+from chronospike.errors import InputError, check_choice
 
 Attributes = tuple[NDArray[Any], tuple[Column, ...], dict[str, Any]]
 
-
-def read_features(
-    path: PathLike,
-    graph: DynamicGraph,
-    *,
-    node: Given = None,
-    time: Given = None,
-    columns: Sequence[str | int] | None = None,
-    on_unknown: str = "error",
-    header: bool | None = None,
-    delimiter: str | None = None,
-) -> Attributes:
-    """Attributes from a `.npy` array or from a table file; see `load_array` and `features_from_table`."""
-    if Path(path).suffix.lower() == ".npy":
-        return load_array(path, graph.num_nodes, graph.num_steps)
-    sheet = read_sheet(path, (NODE, FEATURE_TIME), given=(node, time), header=header, delimiter=delimiter)
-    return features_from_table(sheet, graph, node=node, time=time, columns=columns, on_unknown=on_unknown)
+# How programs write a number that is not there; in a column of numbers, never a category.
+ABSENT = pa.array(["", "na", "n/a", "nan", "null", "none", "-", "?"])
+INFINITE = pa.array(["inf", "-inf", "+inf", "infinity", "-infinity"])
+_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?$"
+_DAY = np.timedelta64(1, "D") / np.timedelta64(1, "us")
 
 
 def load_array(path: PathLike, num_nodes: int, num_steps: int) -> Attributes:
@@ -69,17 +60,8 @@ def load_array(path: PathLike, num_nodes: int, num_steps: int) -> Attributes:
     return values, default_columns(values.shape[-1]), {}
 
 
-def features_from_table(
-    table: Any,
-    graph: DynamicGraph,
-    *,
-    node: Given = None,
-    time: Given = None,
-    columns: Sequence[str | int] | None = None,
-    on_unknown: str = "error",
-    origin: str = "features",
-) -> Attributes:
-    """Attributes from any Arrow-compatible table with a column of nodes.
+def read_features(data: Any, graph: DynamicGraph, *, node: Given = None, on_unknown: str = "error") -> Attributes:
+    """Attributes from a file or an Arrow-compatible table with a column of nodes, or from a file `.npy` (`load_array`).
 
     Numbers are kept as they are, in single precision, dates become days, text and booleans become the codes of
     categories; a missing value is NaN, and so is everything about a node without a row. With a time column the result
@@ -89,25 +71,31 @@ def features_from_table(
 
     Args:
         graph: what the nodes and the steps are taken from.
-        node, time: column names, or positions from 1; found by the usual names if not given. The time is optional.
-        columns: the attribute columns; all others by default.
+        node: column name, or position from 1; found by the usual names if not given, as is the time, if there is one.
         on_unknown: what to do with nodes that are not in the graph: "error" or "drop".
 
     Returns:
         `[N, c]` or `[T, N, c]` float32, what each column is, and the counts `feature_rows`, `features_unknown`,
         `features_after_end` and `nodes_without_features`.
     """
-    check_choice("on_unknown", on_unknown, ON_UNKNOWN)
-    sheet, ids = sheet_of(table, origin), graph.ids
+    check_choice("on_unknown", on_unknown, ERROR_OR_DROP)
+    if isinstance(data, (str, Path)) and Path(data).suffix.lower() == ".npy":
+        return load_array(data, graph.num_nodes, graph.num_steps)
+    sheet, ids = read_sheet(data, (NODE, FEATURE_TIME), given=(node,), origin="features"), graph.ids
     node_at = find_column(sheet, NODE, node)
-    time_at = find_optional(sheet, FEATURE_TIME, time, taken=[node_at])
+    time_at = find_optional(sheet, FEATURE_TIME, taken=[node_at])
     taken = [node_at] if time_at is None else [node_at, time_at]
-    chosen = _feature_columns(sheet, columns, taken)
+    chosen = [k for k in range(len(sheet.names)) if k not in taken]
+    if not chosen:
+        raise InputError(f"{sheet.origin}: no feature columns beside {', '.join(repr(sheet.names[k]) for k in taken)}")
     nodes = sheet.column(node_at)
-    refuse_gaps(sheet, nodes, "node")
+    refuse_gaps(sheet, nodes)
     index = positions_in(ids, nodes)
-    known = known_nodes(sheet, nodes, index, np.arange(len(sheet)), "described", on_unknown)
-    _refuse_twins(sheet, chosen)
+    known = known_nodes(sheet, nodes, index, "described", on_unknown)
+    names = [sheet.names[k] for k in chosen]
+    twin = next((name for name in names if names.count(name) > 1), None)
+    if twin is not None:
+        raise InputError(f"{sheet.origin}: two columns are called '{twin}'. Rename one, so that they can be told apart")
     encoded = [encode_column(sheet, k) for k in chosen]
     block = np.stack([values for values, _ in encoded], axis=1)
     if time_at is None:
@@ -115,7 +103,11 @@ def features_from_table(
         times = step
     else:
         times = _times(sheet, time_at, graph.step_start)
-        step, late = _steps_of(times, graph.step_start, graph.step_end)
+        # The first step that does not end before each time.
+        begun = np.searchsorted(graph.step_start, times, side="right") - 1
+        unfinished = np.searchsorted(graph.step_end, times, side="left")
+        step = np.minimum(np.maximum(begun, unfinished), graph.num_steps - 1)
+        late = times > graph.step_end[-1]
     keep = np.flatnonzero(known & ~late)
     order = keep[np.lexsort((times[keep], index[keep]))]
     _refuse_repeats(sheet, ids, index, times, block, order)
@@ -127,23 +119,6 @@ def features_from_table(
         "nodes_without_features": len(ids) - len(np.unique(index[keep])),
     }
     return values[0] if time_at is None else values, tuple(column for _, column in encoded), facts
-
-
-def _refuse_twins(sheet: Sheet, chosen: list[int]) -> None:
-    names = [sheet.names[k] for k in chosen]
-    twin = next((name for name in names if names.count(name) > 1), None)
-    if twin is not None:
-        raise InputError(f"{sheet.origin}: two columns are called '{twin}'. Rename one, so that they can be told apart")
-
-
-def _feature_columns(sheet: Sheet, columns: Sequence[str | int] | None, taken: list[int]) -> list[int]:
-    if columns is None:
-        chosen = [k for k in range(len(sheet.names)) if k not in taken]
-    else:
-        chosen = [find_column(sheet, FEATURE_TIME, column, taken) for column in columns]
-    if not chosen:
-        raise InputError(f"{sheet.origin}: no feature columns beside {', '.join(repr(sheet.names[k]) for k in taken)}")
-    return chosen
 
 
 def _times(sheet: Sheet, time_at: int, step_start: NDArray[Any]) -> NDArray[Any]:
@@ -158,22 +133,8 @@ def _times(sheet: Sheet, time_at: int, step_start: NDArray[Any]) -> NDArray[Any]
     return times
 
 
-def _steps_of(
-    times: NDArray[Any], start: NDArray[Any], end: NDArray[Any]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The first step that does not end before each time, and which times come after all steps."""
-    begun = np.searchsorted(start, times, side="right") - 1
-    unfinished = np.searchsorted(end, times, side="left")
-    return np.minimum(np.maximum(begun, unfinished), len(start) - 1), times > end[-1]
-
-
 def _refuse_repeats(
-    sheet: Sheet,
-    ids: NodeIds,
-    index: NDArray[np.int64],
-    times: NDArray[Any],
-    block: NDArray[np.float32],
-    order: NDArray[np.int64],
+    sheet: Sheet, ids: NodeIds, index: Ints, times: NDArray[Any], block: NDArray[np.float32], order: Ints
 ) -> None:
     """Two rows of one node and time must agree."""
     one, two = order[:-1], order[1:]
@@ -190,12 +151,7 @@ def _refuse_repeats(
 
 
 def _spread(
-    block: NDArray[np.float32],
-    index: NDArray[np.int64],
-    step: NDArray[np.int64],
-    order: NDArray[np.int64],
-    num_nodes: int,
-    num_steps: int,
+    block: NDArray[np.float32], index: Ints, step: Ints, order: Ints, num_nodes: int, num_steps: int
 ) -> NDArray[np.float32]:
     """`[T, N, c]` with each row of `block` from its step on; `order` sorts by node, then time."""
     values = np.full((num_steps, num_nodes, block.shape[1]), np.nan, dtype=np.float32)
@@ -209,3 +165,66 @@ def _spread(
         now = order[step[order] == t]
         values[t, index[now]] = block[now]
     return values
+
+
+def encode_column(sheet: Sheet, index: int) -> tuple[NDArray[np.float32], Column]:
+    """`[E]` values of column `index`, NaN where one is missing, and what they are."""
+    column, name = sheet.column(index), sheet.names[index]
+    if is_text(column):
+        return _from_text(sheet, index, column)
+    if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
+        return _days(sheet, column), Column(name)
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        return _numbers(sheet, index, column, column.cast(pa.float64(), safe=False)), Column(name)
+    return _codes(column, name)
+
+
+def _from_text(sheet: Sheet, index: int, column: pa.ChunkedArray) -> tuple[NDArray[np.float32], Column]:
+    name = sheet.names[index]
+    trimmed = pc.utf8_trim_whitespace(column)
+    lower = pc.utf8_lower(trimmed)
+    absent = pc.or_(pc.is_in(lower, value_set=ABSENT), pc.is_null(column))
+
+    def fits(pattern: pa.ChunkedArray) -> bool:
+        """Whether every value that is there matches, and one is there."""
+        return bool(pc.any(pattern).as_py() and pc.all(pc.or_(pattern, absent)).as_py())
+
+    number = pc.fill_null(pc.match_substring_regex(trimmed, NUMBER), False)
+    if fits(pc.or_(number, pc.is_in(lower, value_set=INFINITE))):
+        readable = pc.if_else(absent, pa.scalar(None, column.type), pc.utf8_ltrim(lower, "+"))
+        return _numbers(sheet, index, column, readable.cast(pa.float64())), Column(name)
+    if fits(pc.fill_null(pc.match_substring_regex(trimmed, _DATE), False)):
+        return _days(sheet, pc.if_else(absent, pa.scalar(None, column.type), trimmed)), Column(name)
+    return _codes(column, name)
+
+
+def _numbers(sheet: Sheet, index: int, written: pa.ChunkedArray, numbers: pa.ChunkedArray) -> NDArray[np.float32]:
+    absent = np.asarray(pc.is_null(numbers, nan_is_null=True).to_numpy(), dtype=bool)
+    with np.errstate(over="ignore"):
+        values = np.asarray(pc.fill_null(numbers, 0.0).to_numpy(), dtype=np.float64).astype(np.float32)
+    values[absent] = np.nan
+    bad = np.flatnonzero(np.isinf(values))
+    if len(bad):
+        row = int(bad[0])
+        where, value = f"{sheet.at(row)}: '{sheet.names[index]}'", written[row].as_py()
+        raise InputError(f"{where} is {value}, not a finite number in single precision")
+    return values
+
+
+def _days(sheet: Sheet, column: pa.ChunkedArray) -> NDArray[np.float32]:
+    """Dates as days since 1970."""
+    present = ~missing(column)
+    values = np.full(len(column), np.nan, dtype=np.float32)
+    times = read_times(sheet.only(np.flatnonzero(present)), column.filter(pa.array(present)))
+    values[present] = times.astype("datetime64[us]").astype(np.int64) / _DAY
+    return values
+
+
+def _codes(column: pa.ChunkedArray, name: str) -> tuple[NDArray[np.float32], Column]:
+    """The place of each value among the distinct ones, in order."""
+    texts = column.cast(pa.large_string())
+    present = ~missing(texts)
+    distinct, (codes,) = number_values(texts.filter(pa.array(present)))
+    values = np.full(len(texts), np.nan, dtype=np.float32)
+    values[present] = codes
+    return values, Column(name, "category", tuple(str(value) for value in distinct))

@@ -68,10 +68,8 @@ def find_column(sheet: Sheet, role: Role, given: Given = None, taken: Iterable[i
     return found
 
 
-def find_optional(sheet: Sheet, role: Role, given: Given = None, taken: Iterable[int] = ()) -> int | None:
-    """As `find_column`, but None where nothing was given and no name fits."""
-    if given is not None:
-        return find_column(sheet, role, given, taken)
+def find_optional(sheet: Sheet, role: Role, taken: Iterable[int] = ()) -> int | None:
+    """As `find_column`, but None where no name fits."""
     if sheet.named:
         names, free = [letters(name) for name in sheet.names], set(range(len(sheet.names))) - set(taken)
         return next((k for known in role.known for k, name in enumerate(names) if name == known and k in free), None)

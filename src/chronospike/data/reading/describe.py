@@ -84,13 +84,14 @@ def describe_edges(path: Path) -> EdgeFile:
     found = [k for k in (u, v, t) if k is not None]
     gaps = [missing(time_column(sheet, k) if k == t else sheet.column(k)) for k in found]
     gap = np.logical_or.reduce(gaps) if gaps else np.zeros(len(sheet), dtype=bool)
+    source, target, time = (None if k is None else sheet.called(k) for k in (u, v, t))
     times, problem = (None, None) if t is None else _times(sheet, t, gap)
     return EdgeFile(
         file=str(path),
         rows=len(sheet),
-        source=_name(sheet, u),
-        target=_name(sheet, v),
-        time=_name(sheet, t),
+        source=source,
+        target=target,
+        time=time,
         unused=unused_columns(sheet, found),
         incomplete=int(gap.sum()),
         times=times,
@@ -98,28 +99,21 @@ def describe_edges(path: Path) -> EdgeFile:
     )
 
 
-def _name(sheet: Sheet, index: int | None) -> str | None:
-    if index is None:
-        return None
-    return sheet.names[index] if sheet.named else f"column {sheet.names[index]}"
-
-
 def _times(sheet: Sheet, index: int, gap: NDArray[np.bool_]) -> tuple[Times | None, str | None]:
     rows = np.flatnonzero(~gap)
     if not len(rows):
         return None, f"{sheet.origin}: no row has a source, a target and a time"
     try:
-        times = read_times(sheet, time_column(sheet, index).filter(pa.array(~gap)), rows)
+        times = read_times(sheet.only(rows), time_column(sheet, index).filter(pa.array(~gap)))
     except InputError as error:
         return None, str(error)
     first, last = times.min(), times.max()
-    unit = None if times.dtype.kind == "M" else _unix_unit(first, last)
+    unit = None
+    if times.dtype.kind != "M":
+        units = (unit for unit, per in TIME_UNITS.items() if YEAR_1980 * per <= first <= last < YEAR_2100 * per)
+        unit = next(units, None)
     shown = format_time(first), format_time(last), len(np.unique(times)), unit
     return Times(KINDS[times.dtype.kind], *shown, _width(first, last, unit)), None
-
-
-def _unix_unit(first: Any, last: Any) -> str | None:
-    return next((unit for unit, per in TIME_UNITS.items() if YEAR_1980 * per <= first <= last < YEAR_2100 * per), None)
 
 
 def _width(first: Any, last: Any, unit: str | None) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -9,71 +10,50 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from chronospike.data.csr import IntArray, smallest_int
 from chronospike.data.events import Events
-from chronospike.data.ids import NodeIds
+from chronospike.data.ids import NodeIds, whole_numbers
 from chronospike.data.reading.columns import SOURCE, TARGET, TIME, Given, Role, find_column
 from chronospike.data.reading.json_lines import read_json
-from chronospike.data.reading.kinds import file_kind
-from chronospike.data.reading.numbering import as_column, number_values, whole_numbers
+from chronospike.data.reading.numbering import as_column, number_values
 from chronospike.data.reading.tables import (
-    PathLike,
     Sheet,
     existing_file,
+    file_kind,
     missing,
     read_binary_table,
     sheet_of,
 )
 from chronospike.data.reading.text_files import read_text_table
 from chronospike.data.reading.times import read_times, time_column
-from chronospike.errors import InputError, nearest
+from chronospike.errors import InputError, check_choice
 
-ON_MISSING = ("error", "drop")
+ERROR_OR_DROP = ("error", "drop")
 _THREE = "expected [E, 3], a source, a target and a time in each row"
 
 
-def read_events(
-    path: PathLike,
-    source: Given = None,
-    target: Given = None,
-    time: Given = None,
-    *,
-    time_unit: str | None = None,
-    header: bool | None = None,
-    delimiter: str | None = None,
-    on_missing: str = "error",
-) -> Events:
-    """Timestamped edges from a file: CSV, TSV, blank-separated text, JSON, Parquet, Arrow or Feather.
-
-    Args:
-        source, target, time: column names, or positions from 1; found by the usual names if not given, and the
-            first three columns where there are no names.
-        time_unit: `s`, `ms`, `us` or `ns` for numbers that are Unix time.
-        header: whether a text file's first row names the columns; None to find out.
-        delimiter: what separates a text file's columns; None to find out.
-        on_missing: what to do with a row that lacks an id or a time: "error" or "drop".
-    """
-    sheet = read_sheet(path, (SOURCE, TARGET, TIME), given=(source, target, time), header=header, delimiter=delimiter)
-    return events_from_table(sheet, source, target, time, time_unit=time_unit, on_missing=on_missing)
-
-
 def read_sheet(
-    path: PathLike,
+    data: Any,
     roles: Iterable[Role],
     *,
     given: Iterable[Given] = (),
     header: bool | None = None,
     delimiter: str | None = None,
+    origin: str = "table",
 ) -> Sheet:
-    """A table from a file of any known kind.
+    """A table from a file of any known kind, or from an Arrow-compatible object (see `sheet_of`).
 
     Args:
         roles: what its columns are for; their known names help to tell a header from data.
         given: columns the user named.
+        header: whether a text file's first row names the columns; None to find out.
+        delimiter: what separates a text file's columns; None to find out.
+        origin: what to call an object in messages. Its rows count from 1.
     """
-    file = existing_file(path)
+    if not isinstance(data, (str, os.PathLike)):
+        return sheet_of(data, origin)
+    file = existing_file(data)
     kind = file_kind(file)
     if kind in ("parquet", "arrow"):
         return read_binary_table(file)
@@ -84,32 +64,37 @@ def read_sheet(
     return read_text_table(file, header=header, delimiter=delimiter, known=known, asked=asked)
 
 
-def events_from_table(
-    table: Any,
+def read_events(
+    data: Any,
     source: Given = None,
     target: Given = None,
     time: Given = None,
     *,
     time_unit: str | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
     on_missing: str = "error",
     origin: str = "table",
 ) -> Events:
-    """Timestamped edges from any Arrow-compatible table: pyarrow, pandas, polars, duckdb, a mapping of columns.
+    """Timestamped edges from a file (CSV, TSV, blank-separated text, JSON, Parquet, Arrow or Feather) or from any
+    Arrow-compatible table: pyarrow, pandas, polars, duckdb, a mapping of columns.
 
     Args:
-        source, target, time: column names, or positions from 1; found by the usual names if not given.
+        source, target, time: column names, or positions from 1; found by the usual names if not given, and the
+            first three columns where there are no names.
         time_unit: `s`, `ms`, `us` or `ns` for numbers that are Unix time.
+        header, delimiter, origin: see `read_sheet`.
         on_missing: what to do with a row that lacks an id or a time: "error" or "drop".
-        origin: what to call the table in messages. Its rows count from 1.
     """
-    check_choice("on_missing", on_missing, ON_MISSING)
-    sheet = sheet_of(table, origin)
+    check_choice("on_missing", on_missing, ERROR_OR_DROP)
+    given = (source, target, time)
+    sheet = read_sheet(data, (SOURCE, TARGET, TIME), given=given, header=header, delimiter=delimiter, origin=origin)
     u = find_column(sheet, SOURCE, source)
     v = find_column(sheet, TARGET, target, taken=[u])
     t = find_column(sheet, TIME, time, taken=[u, v])
     columns = {"source": sheet.column(u), "target": sheet.column(v), "time": time_column(sheet, t)}
-    kept, rows = _complete_rows(sheet, columns, {"source": u, "target": v, "time": t}, on_missing)
-    times = read_times(sheet, kept["time"], rows, time_unit)
+    kept, left = _complete_rows(sheet, columns, {"source": u, "target": v, "time": t}, on_missing)
+    times = read_times(left, kept["time"], time_unit)
     ids, (sources, targets) = number_values(kept["source"], kept["target"])
     dropped = len(sheet) - len(times)
     return Events(sources, targets, times, ids, sheet.origin, dropped, unused_columns(sheet, (u, v, t)))
@@ -133,13 +118,13 @@ def events_from_arrays(source: Any, target: Any, time: Any, ids: Any = None, *, 
     if len(set(lengths.values())) > 1:
         raise InputError("arrays: lengths differ: " + ", ".join(f"{name} {count}" for name, count in lengths.items()))
     if ids is None:
-        return events_from_table(pa.table(columns), "source", "target", "time", time_unit=time_unit, origin="arrays")
+        return read_events(pa.table(columns), "source", "target", "time", time_unit=time_unit, origin="arrays")
     node_ids = ids if isinstance(ids, NodeIds) else NodeIds.of(ids)
     ends = [_indices(name, columns[name], len(node_ids)) for name in ("source", "target")]
     sheet = Sheet(pa.table({"time": columns["time"]}), "arrays")
     moments = time_column(sheet, 0)
     _complete_rows(sheet, {"time": moments}, {"time": 0}, "error")
-    return Events(ends[0], ends[1], read_times(sheet, moments, unit=time_unit), node_ids)
+    return Events(ends[0], ends[1], read_times(sheet, moments, time_unit), node_ids)
 
 
 def is_rows_of_edges(data: Any) -> bool:
@@ -153,10 +138,9 @@ def is_rows_of_edges(data: Any) -> bool:
 def events_from_rows(data: Any, time_unit: str | None = None) -> Events:
     """Timestamped edges from an array or a tensor `[E, 3]`, or a list of E triples: source, target, time."""
     if not isinstance(data, (list, tuple)):
-        array = data.detach().cpu().numpy() if hasattr(data, "detach") else data
-        if array.ndim != 2 or array.shape[1] != 3:
-            raise InputError(f"an array of shape {list(array.shape)} is no list of edges; {_THREE}")
-        return events_from_arrays(*array.T, time_unit=time_unit)
+        if data.ndim != 2 or data.shape[1] != 3:
+            raise InputError(f"an array of shape {list(data.shape)} is no list of edges; {_THREE}")
+        return events_from_arrays(*data.T, time_unit=time_unit)
     for index, row in enumerate(data):
         if not hasattr(row, "__len__") or isinstance(row, (str, bytes, Mapping)) or len(row) != 3:
             raise InputError(f"a list whose item {index} is {reprlib.repr(row)} is no list of edges; {_THREE}")
@@ -174,25 +158,19 @@ def add_nodes(events: Events, ids: Any) -> Events:
 
 
 def unused_columns(sheet: Sheet, used: Iterable[int]) -> tuple[str, ...]:
-    """Names of the columns that have no part; `column 4` where they have no names."""
+    """What the columns that have no part are called."""
     taken = set(used)
-    return tuple(name if sheet.named else f"column {name}" for k, name in enumerate(sheet.names) if k not in taken)
-
-
-def check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuse a value that is not one of the choices."""
-    if value not in choices:
-        raise InputError(f"{option} {value!r} is not one of: {', '.join(choices)}.{nearest(value, choices)}")
+    return tuple(sheet.called(k) for k in range(len(sheet.names)) if k not in taken)
 
 
 def _complete_rows(
     sheet: Sheet, columns: dict[str, pa.ChunkedArray], places: dict[str, int], on_missing: str
-) -> tuple[dict[str, pa.ChunkedArray], NDArray[np.int64] | None]:
-    """The columns without the rows that lack a value, and the rows left; None if that is all of them."""
+) -> tuple[dict[str, pa.ChunkedArray], Sheet]:
+    """The columns without the rows that lack a value, and the sheet for messages about those left."""
     gaps = {role: missing(column) for role, column in columns.items()}
     gap = np.logical_or.reduce(list(gaps.values()))
     if not gap.any():
-        return columns, None
+        return columns, sheet
     if on_missing == "error":
         first = int(np.argmax(gap))
         role = next(role for role, absent in gaps.items() if absent[first])
@@ -202,7 +180,7 @@ def _complete_rows(
     if not len(rows):
         raise InputError(f"{sheet.origin}: no row has a source, a target and a time")
     mask = pa.array(~gap)
-    return {role: column.filter(mask) for role, column in columns.items()}, rows
+    return {role: column.filter(mask) for role, column in columns.items()}, sheet.only(rows)
 
 
 def _indices(name: str, column: pa.ChunkedArray, count: int) -> IntArray:

@@ -12,8 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chronospike.data.reading.kinds import open_stream
-from chronospike.data.reading.tables import Sheet, first_line
+from chronospike.data.reading.tables import Sheet, first_line, open_stream
 from chronospike.errors import InputError
 
 BLOCK_BYTES = 1 << 19  # larger ones are slower: more rows are alive at once
@@ -203,10 +202,5 @@ def _one_type(chunks: list[pa.Array]) -> pa.ChunkedArray:
     if any(chunk.type == NESTED for chunk in chunks):
         return pa.chunked_array([pa.nulls(sum(map(len, chunks)), NESTED)])
     kinds = {chunk.type for chunk in chunks if chunk.null_count < len(chunk)} or {pa.string()}
-    if pa.string() in kinds:
-        kind = pa.string()
-    elif pa.float64() in kinds:
-        kind = pa.float64()
-    else:
-        kind = pa.int64() if pa.int64() in kinds else pa.int32()
+    kind = next(kind for kind in (pa.string(), pa.float64(), pa.int64(), pa.int32()) if kind in kinds)
     return pa.chunked_array([chunk.cast(kind) for chunk in chunks])

@@ -12,47 +12,25 @@ from numpy.typing import NDArray
 from chronospike.data.events import NodeLabels
 from chronospike.data.ids import NodeIds
 from chronospike.data.reading.columns import LABEL, NODE, Given, find_column
-from chronospike.data.reading.edges import check_choice, read_sheet
+from chronospike.data.reading.edges import ERROR_OR_DROP, read_sheet
 from chronospike.data.reading.numbering import as_column, number_values, positions_in
-from chronospike.data.reading.tables import PathLike, Sheet, missing, sheet_of
-from chronospike.errors import InputError
+from chronospike.data.reading.tables import Sheet, missing
+from chronospike.errors import InputError, check_choice
 
-ON_UNKNOWN = ("error", "drop")
+Ints = NDArray[np.int64]
 
 
 def read_labels(
-    path: PathLike,
+    data: Any,
     ids: NodeIds,
     node: Given = None,
     label: Given = None,
     *,
     on_unknown: str = "error",
     header: bool | None = None,
-    delimiter: str | None = None,
 ) -> tuple[NodeLabels, dict[str, int]]:
-    """Labels from a file of any kind that `read_events` takes; see `labels_from_table`."""
-    sheet = read_sheet(path, (NODE, LABEL), given=(node, label), header=header, delimiter=delimiter)
-    return labels_from_table(sheet, ids, node, label, on_unknown=on_unknown)
-
-
-def labels_from_mapping(
-    labels: Mapping[Any, Any], ids: NodeIds, *, on_unknown: str = "error"
-) -> tuple[NodeLabels, dict[str, int]]:
-    """Labels from a mapping of node id to class; None is no label."""
-    table = pa.table({"node": as_column(list(labels.keys())), "label": as_column(list(labels.values()))})
-    return labels_from_table(table, ids, "node", "label", on_unknown=on_unknown, origin="labels")
-
-
-def labels_from_table(
-    table: Any,
-    ids: NodeIds,
-    node: Given = None,
-    label: Given = None,
-    *,
-    on_unknown: str = "error",
-    origin: str = "labels",
-) -> tuple[NodeLabels, dict[str, int]]:
-    """Labels from any Arrow-compatible table with a column of nodes and one of classes.
+    """Labels from a file or an Arrow-compatible table with a column of nodes and one of classes, or from a mapping of
+    node id to class.
 
     Classes that are whole numbers are ordered by size, then come the others by their letters. An empty one is no label.
 
@@ -63,16 +41,19 @@ def labels_from_table(
     Returns:
         The labels, and the counts `label_rows`, `labels_missing`, `labels_unknown`, `labels_repeated`.
     """
-    check_choice("on_unknown", on_unknown, ON_UNKNOWN)
-    sheet = sheet_of(table, origin)
+    check_choice("on_unknown", on_unknown, ERROR_OR_DROP)
+    if isinstance(data, Mapping):
+        data = pa.table({"node": as_column(list(data.keys())), "label": as_column(list(data.values()))})
+        node, label = "node", "label"
+    sheet = read_sheet(data, (NODE, LABEL), given=(node, label), header=header, origin="labels")
     node_at = find_column(sheet, NODE, node)
     label_at = find_column(sheet, LABEL, label, taken=[node_at])
     nodes, classes = sheet.column(node_at), sheet.column(label_at)
-    refuse_gaps(sheet, nodes, "node")
+    refuse_gaps(sheet, nodes)
     given = ~missing(classes)
-    rows = np.flatnonzero(given)
-    index = positions_in(ids, nodes.filter(pa.array(given)))
-    known = known_nodes(sheet, nodes, index, rows, "labelled", on_unknown)
+    labelled, rows = nodes.filter(pa.array(given)), np.flatnonzero(given)
+    index = positions_in(ids, labelled)
+    known = known_nodes(sheet, labelled, index, "labelled", on_unknown)
     names, (codes,) = number_values(classes.filter(pa.array(given)).filter(pa.array(known)))
     if len(names) < 2:
         found = f"only one class, {names[0]!r}" if len(names) else "no label of a node in the graph"
@@ -80,7 +61,13 @@ def labels_from_table(
     result = np.full(len(ids), -1, dtype=np.int64)
     index, rows = index[known], rows[known]
     result[index] = codes
-    _refuse_contradictions(sheet, ids, names, index, codes, result, rows)
+    clash = contradiction(index, codes, result)
+    if clash is not None:
+        here, there = (f"'{names[int(codes[row])]}'" for row in clash[::-1])
+        raise InputError(
+            f"{sheet.at(rows[clash[1]])}: node '{ids[int(index[clash[0]])]}' is {here} here and {there} in row "
+            f"{sheet.row_of(int(rows[clash[0]]))}. Keep one of the two"
+        )
     facts = {
         "label_rows": len(sheet),
         "labels_missing": int(len(sheet) - given.sum()),
@@ -90,54 +77,40 @@ def labels_from_table(
     return NodeLabels(result, tuple(str(name) for name in names)), facts
 
 
-def refuse_gaps(sheet: Sheet, nodes: pa.ChunkedArray, what: str) -> None:
+def refuse_gaps(sheet: Sheet, nodes: pa.ChunkedArray) -> None:
     """Every row must say which node it is about."""
     gap = missing(nodes)
     if gap.any():
-        raise InputError(f"{sheet.at(int(np.argmax(gap)))}: '{what}' is empty. Give a node id or drop the row")
+        raise InputError(f"{sheet.at(int(np.argmax(gap)))}: 'node' is empty. Give a node id or drop the row")
 
 
-def known_nodes(
-    sheet: Sheet,
-    nodes: pa.ChunkedArray,
-    index: NDArray[np.int64],
-    rows: NDArray[np.int64],
-    kind: str,
-    on_unknown: str,
-) -> NDArray[np.bool_]:
+def known_nodes(sheet: Sheet, nodes: pa.ChunkedArray, index: Ints, kind: str, on_unknown: str) -> NDArray[np.bool_]:
     """`[K]` True where the node is in the graph; the others are an error unless they may be dropped.
 
     Args:
-        index: `[K]` node index of each row, -1 for unknown ones.
-        rows: `[K]` the rows of `sheet` they stand in.
+        index: `[K]` the index of each of the `nodes`, -1 for unknown ones.
         kind: how to call such nodes: "labelled".
     """
     known = index >= 0
     if known.all() or on_unknown == "drop":
         return known
-    strangers = dict.fromkeys(str(nodes[int(row)]) for row in rows[~known])
+    strangers = dict.fromkeys(str(node) for node in nodes.filter(pa.array(~known)).to_pylist())
     count = f"1 {kind} node is" if len(strangers) == 1 else f"{len(strangers):,} {kind} nodes are"
     first = ", ".join(f"'{name}'" for name in list(strangers)[:3])
     shown = first if len(strangers) <= 3 else f"the first three: {first}"
     raise InputError(f"{sheet.origin}: {count} not in the graph, {shown}. Pass --on-unknown drop to leave them out.")
 
 
-def _refuse_contradictions(
-    sheet: Sheet,
-    ids: NodeIds,
-    names: NodeIds,
-    index: NDArray[np.int64],
-    codes: NDArray[Any],
-    result: NDArray[np.int64],
-    rows: NDArray[np.int64],
-) -> None:
-    differs = np.flatnonzero(result[index] != codes)
+def contradiction(index: Ints, codes: NDArray[Any], last: Ints) -> tuple[int, int] | None:
+    """Two rows that say different things of one node, if there are any, the earlier one first.
+
+    Args:
+        index, codes: `[K]` of each row, the node and what is said of it.
+        last: `[N]` what the last row of each node says.
+    """
+    differs = np.flatnonzero(last[index] != codes)
     if not len(differs):
-        return
+        return None
     one = int(differs[0])
-    other = int(np.flatnonzero((index == index[one]) & (codes == result[index[one]]))[0])
-    first, second = sorted((one, other))
-    raise InputError(
-        f"{sheet.at(rows[second])}: node '{ids[int(index[one])]}' is '{names[int(codes[second])]}' here and "
-        f"'{names[int(codes[first])]}' in row {sheet.row_of(int(rows[first]))}. Keep one of the two"
-    )
+    other = int(np.flatnonzero((index == index[one]) & (codes == last[index[one]]))[0])
+    return min(one, other), max(one, other)

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from chronospike.data.ids import NodeIds
 from chronospike.data.reading.columns import NODE, find_optional, letters
 from chronospike.data.reading.edges import read_sheet
-from chronospike.data.reading.kinds import file_kind, open_stream
 from chronospike.data.reading.numbering import positions_in
-from chronospike.data.reading.tables import PathLike, Sheet, existing_file, first_line, missing
+from chronospike.data.reading.tables import PathLike, Sheet, existing_file, file_kind, first_line, missing, open_stream
 from chronospike.errors import InputError
 
 

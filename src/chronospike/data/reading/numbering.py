@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from chronospike.data.csr import IntArray, smallest_int
-from chronospike.data.ids import PLAIN_INTEGER, NodeIds, as_id_array, whole_or_null
-from chronospike.data.reading.tables import is_text
+from chronospike.data.ids import NodeIds, whole_numbers, whole_or_null
 
 
 def number_values(*columns: pa.ChunkedArray) -> tuple[NodeIds, list[IntArray]]:
@@ -26,8 +25,7 @@ def number_values(*columns: pa.ChunkedArray) -> tuple[NodeIds, list[IntArray]]:
     if any(column.type != columns[0].type for column in columns):
         columns = tuple(column.cast(pa.large_string()) for column in columns)
     chunks = [chunk for column in columns for chunk in column.chunks]
-    distinct, codes = distinct_values(pa.chunked_array(chunks, type=columns[0].type))
-    values = as_id_array(distinct)
+    values, codes = distinct_values(pa.chunked_array(chunks, type=columns[0].type))
     order = _order(values)
     rank = np.empty(len(order), dtype=smallest_int(max(len(order) - 1, 2**15)))
     rank[order] = np.arange(len(order), dtype=rank.dtype)
@@ -57,29 +55,8 @@ def distinct_values(column: pa.ChunkedArray) -> tuple[pa.Array, NDArray[np.int32
     return encoded.chunk(0).dictionary, np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])
 
 
-def whole_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """int64 where the values are whole (pandas makes floats of integers beside a gap), else text.
-
-    Text is taken for whole numbers only if all of it is written the plain way, so that "007" stays what it is.
-    """
-    kind = column.type
-    if is_text(column):
-        plain = len(column) > 0 and pc.all(pc.match_substring_regex(column, PLAIN_INTEGER), min_count=0).as_py()
-        return column.cast(pa.int64() if plain else pa.large_string())
-    if pa.types.is_floating(kind) and not pc.all(pc.equal(column, pc.trunc(column)), min_count=0).as_py():
-        return column.cast(pa.large_string())
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        try:
-            return column.cast(pa.int64())
-        except pa.ArrowInvalid:
-            return column.cast(pa.large_string())
-    return column.cast(pa.large_string())
-
-
 def positions_in(ids: NodeIds, column: pa.ChunkedArray) -> NDArray[np.int64]:
     """`[K]` node index of each value, -1 where there is none."""
-    if len(column) == 0:
-        return np.zeros(0, dtype=np.int64)
     distinct, (codes,) = number_values(column)
     return ids.lookup(distinct.values)[codes]
 

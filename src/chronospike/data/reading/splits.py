@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,7 +9,7 @@ import pyarrow.compute as pc
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.reading.columns import NODE, Role, find_column
 from chronospike.data.reading.edges import read_sheet
-from chronospike.data.reading.labels import known_nodes, refuse_gaps
+from chronospike.data.reading.labels import contradiction, known_nodes, refuse_gaps
 from chronospike.data.reading.numbering import positions_in
 from chronospike.data.reading.tables import PathLike
 from chronospike.data.splits import Split
@@ -31,7 +29,7 @@ def read_split(path: PathLike, graph: DynamicGraph) -> Split:
     sheet = read_sheet(path, (NODE, PART))
     node_at = find_column(sheet, NODE)
     nodes = sheet.column(node_at)
-    refuse_gaps(sheet, nodes, "node")
+    refuse_gaps(sheet, nodes)
     words = sheet.column(find_column(sheet, PART, taken=[node_at])).cast(pa.large_string())
     parts = [_SPELLINGS.get(word or "", -1) for word in pc.utf8_lower(pc.utf8_trim_whitespace(words)).to_pylist()]
     part = np.array(parts, dtype=np.int64)
@@ -39,12 +37,17 @@ def read_split(path: PathLike, graph: DynamicGraph) -> Split:
         row = int(np.argmax(part < 0))
         raise InputError(f"{sheet.at(row)}: '{words[row]}' is none of train, validation, test")
     index = positions_in(graph.ids, nodes)
-    known_nodes(sheet, nodes, index, np.arange(len(sheet)), "listed", "error")
+    known_nodes(sheet, nodes, index, "listed", "error")
     unlabelled = np.flatnonzero(np.asarray(graph.labels)[index] < 0)
     if len(unlabelled):
         row = int(unlabelled[0])
         raise InputError(f"{sheet.at(row)}: node '{nodes[row]}' has no label. Leave it out of the split")
-    _refuse_two_parts(sheet, nodes, index, part)
+    last = np.full(graph.num_nodes, -1, dtype=np.int64)
+    last[index] = part
+    clash = contradiction(index, part, last)
+    if clash is not None:
+        where, again = sheet.at(clash[1]), sheet.row_of(clash[0])
+        raise InputError(f"{where}: node '{nodes[clash[1]]}' is in another part in row {again}. Keep one")
     train, validation, test = (np.unique(index[part == number]) for number in range(3))
     for name, members in (("train", train), ("test", test)):
         if not len(members):
@@ -60,13 +63,3 @@ def read_split(path: PathLike, graph: DynamicGraph) -> Split:
         "test": int((~alone).sum()), "dropped_isolated": int(alone.sum()), "notes": notes,
     }  # fmt: skip
     return Split(train, validation, test[~alone], int(alone.sum()), facts)
-
-
-def _refuse_two_parts(sheet: Any, nodes: Any, index: Any, part: Any) -> None:
-    order = np.lexsort((part, index))
-    clash = np.flatnonzero((np.diff(index[order]) == 0) & (np.diff(part[order]) != 0))
-    if len(clash):
-        first, second = sorted((int(order[clash[0]]), int(order[clash[0] + 1])))
-        raise InputError(
-            f"{sheet.at(second)}: node '{nodes[second]}' is in another part in row {sheet.row_of(first)}. Keep one"
-        )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,16 +18,26 @@ import pyarrow.feather as feather
 import pyarrow.parquet as parquet
 from numpy.typing import NDArray
 
-from chronospike.data.reading.kinds import file_kind
 from chronospike.errors import InputError, OutOfSpaceError
 from chronospike.streams import STDIN, copy_from_stream, descriptor_of, is_stream, stream_name
 
 PathLike = str | os.PathLike[str]
 
-
-def count_from_one(index: int) -> int:
-    """The row a person calls the first is 1."""
-    return index + 1
+KINDS = {
+    "parquet": (".parquet", ".pq"),
+    "arrow": (".feather", ".arrow", ".ipc"),
+    "json": (".json", ".jsonl", ".ndjson"),
+    "text": (".csv", ".tsv", ".tab", ".txt", ".dat"),
+}
+COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
+_MAGIC = ((b"PAR1", "parquet"), (b"ARROW1", "arrow"), (b"FEA1", "arrow"))
+_PACKED = {
+    "gzip": rb"\x1f\x8b\x08",
+    "bz2": rb"BZh[1-9]1AY&SY",
+    "zstd": rb"\x28\xb5\x2f\xfd",
+    "lz4": rb"\x04\x22\x4d\x18",
+}
+_HEAD_BYTES = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -43,7 +54,7 @@ class Sheet:
     table: pa.Table
     origin: str = "table"
     named: bool = True
-    row_of: Callable[[int], int] = count_from_one
+    row_of: Callable[[int], int] = lambda index: index + 1
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -52,9 +63,17 @@ class Sheet:
     def names(self) -> list[str]:
         return [str(name) for name in self.table.column_names]
 
+    def called(self, index: int) -> str:
+        """The name of column `index`; `column 4` where it has none."""
+        return self.names[index] if self.named else f"column {self.names[index]}"
+
     def column(self, index: int) -> pa.ChunkedArray:
         """Column `index` as plain numbers, text, booleans, dates or timestamps."""
         return plain(self.table.column(index), f"{self.origin}: column '{self.names[index]}'")
+
+    def only(self, rows: NDArray[np.int64]) -> Sheet:
+        """The same for messages about values that stand in these rows alone."""
+        return replace(self, row_of=lambda index: self.row_of(int(rows[index])))
 
     def at(self, index: int) -> str:
         """`edges.csv row 1042`, for messages."""
@@ -66,18 +85,11 @@ def sheet_of(data: Any, origin: str = "table") -> Sheet:
     if isinstance(data, Sheet):
         return data
     try:
-        if isinstance(data, pa.Table):
-            return Sheet(data, origin)
-        if isinstance(data, pa.RecordBatch):
-            return Sheet(pa.Table.from_batches([data]), origin)
-        if isinstance(data, pa.RecordBatchReader):
-            return Sheet(data.read_all(), origin)
-        if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-            return Sheet(pa.table(data), origin)
-        if type(data).__module__.split(".")[0] == "pandas":
-            return Sheet(pa.Table.from_pandas(data), origin)
         if isinstance(data, Mapping):
-            return Sheet(pa.table({str(name): _arrow_values(values) for name, values in data.items()}), origin)
+            return Sheet(pa.table({str(name): values for name, values in data.items()}), origin)
+        is_pandas = type(data).__module__.split(".")[0] == "pandas"
+        if is_pandas or hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+            return Sheet(pa.table(data), origin)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InputError(f"{origin}: cannot be read as an Arrow table: {first_line(error)}") from error
     raise InputError(
@@ -86,8 +98,26 @@ def sheet_of(data: Any, origin: str = "table") -> Sheet:
     )
 
 
-def _arrow_values(values: Any) -> Any:
-    return values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values)
+def file_kind(file: Path) -> str:
+    """ "parquet", "arrow", "json" or "text"; JSON without a telling name opens with a bracket."""
+    named = Path(file.stem) if file.suffix.lower() in COMPRESSED else file
+    for kind, suffixes in KINDS.items():
+        if named.suffix.lower() in suffixes:
+            return kind
+    with open_stream(file) as stream:
+        head = stream.read(_HEAD_BYTES)
+    for magic, kind in _MAGIC:
+        if head.startswith(magic):
+            return kind
+    return "json" if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[") else "text"
+
+
+def open_stream(file: Path) -> pa.NativeFile:
+    """The file's bytes, decompressed if they are compressed, whatever its name."""
+    with file.open("rb") as stream:
+        head = stream.read(16)
+    packed = next((name for name, magic in _PACKED.items() if re.match(magic, head)), None)
+    return pa.input_stream(str(file), compression=packed, buffer_size=1 << 16)
 
 
 def read_binary_table(path: Path) -> Sheet:

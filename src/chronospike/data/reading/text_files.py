@@ -11,8 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
-from chronospike.data.reading.kinds import open_stream
-from chronospike.data.reading.tables import Sheet, first_line
+from chronospike.data.reading.tables import Sheet, first_line, open_stream
 from chronospike.data.reading.text_layout import RUNS, Layout, detect_layout, split_rows
 from chronospike.errors import InputError
 
@@ -31,7 +30,11 @@ def read_text_table(
 ) -> Sheet:
     """A text table, plain or compressed (gzip, bz2, zstd, lz4); see `detect_layout` for the arguments."""
     try:
-        layout = _layout(path, header, delimiter, known, asked)
+        try:
+            head, complete = read_head(path)
+            layout = detect_layout(head, complete, path, header=header, delimiter=delimiter, known=known, asked=asked)
+        except csv.Error as error:
+            raise InputError(f"{path.name}: cannot be split into columns: {error}. Name the separator") from error
         table = _by_python(path, layout) if layout.padded else _by_arrow(path, layout)
     except (pa.ArrowInvalid, csv.Error) as error:
         raise InputError(_explain(path, layout, error)) from error
@@ -41,7 +44,10 @@ def read_text_table(
         raise InputError(f"{path.name}: no rows after the header")
 
     def row_of(index: int) -> int:
-        return _row_number(path, layout, index)
+        try:
+            return next(islice(_records(path, layout), index, None))[0]
+        except (csv.Error, StopIteration):
+            return layout.skip_rows + index + 1
 
     return Sheet(table, path.name, layout.named, row_of=row_of)
 
@@ -57,22 +63,10 @@ def read_head(path: Path, size: int = HEAD_BYTES) -> tuple[bytes, bool]:
     return head[:size], len(head) <= size
 
 
-def _layout(
-    path: Path, header: bool | None, delimiter: str | None, known: Collection[str], asked: Collection[str]
-) -> Layout:
-    try:
-        head, complete = read_head(path)
-        return detect_layout(head, complete, path, header=header, delimiter=delimiter, known=known, asked=asked)
-    except csv.Error as error:
-        raise InputError(f"{path.name}: cannot be split into columns: {error}. Name the separator") from error
-
-
 def _by_arrow(path: Path, layout: Layout) -> pa.Table:
     with open_stream(path) as stream:
         stream.read(layout.skip_bytes)
         source = _single_blanks(stream) if layout.delimiter == RUNS else stream
-        if layout.delimiter == RUNS and source.size() == 0:
-            return _no_rows(layout)
         try:
             table = arrow_csv.read_csv(
                 source,
@@ -135,13 +129,6 @@ def _records(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
         for row, fields in enumerate(split_rows(text, layout.delimiter, layout.padded), layout.skip_rows + 1):
             if fields:
                 yield row, fields
-
-
-def _row_number(path: Path, layout: Layout, index: int) -> int:
-    try:
-        return next(islice(_records(path, layout), index, None))[0]
-    except (csv.Error, StopIteration):
-        return layout.skip_rows + index + 1
 
 
 def _explain(path: Path, layout: Layout, error: Exception) -> str:

@@ -89,7 +89,8 @@ def detect_layout(
     has_header = header if header is not None else comment is None and _has_header(fields[0], fields[1:], known, asked)
     names = fields[0] if has_header else comment or [str(k + 1) for k in range(len(fields[0]))]
     names = [name.strip() for name in names]
-    _check_names(names, path)
+    if any("\udc80" <= letter <= "\udcff" for name in names for letter in name):
+        raise InputError(f"{path.name}: the header is not UTF-8 text. Save the file as UTF-8")
     skipped_lines = top + (records[0].end if has_header else 0)
     return Layout(
         delimiter=split,
@@ -111,19 +112,12 @@ def split_rows(lines: Iterator[str], delimiter: str, padded: bool) -> Iterator[l
 
 def _sample(lines: list[str], delimiter: str, complete: bool, padded: bool) -> list[_Record]:
     """The first rows that are not blank."""
-    used = 0
-
-    def counted() -> Iterator[str]:
-        nonlocal used
-        for line in lines:
-            used += 1
-            yield line
-
-    records: list[_Record] = []
+    rows, records = split_rows(iter(lines), delimiter, padded), list[_Record]()
     try:
-        for row, fields in enumerate(split_rows(counted(), delimiter, padded), 1):
+        for row, fields in enumerate(rows, 1):
             if fields:
-                records.append(_Record(fields, row, used))
+                # A quoted field may run over several lines, which the reader counts.
+                records.append(_Record(fields, row, getattr(rows, "line_num", row)))
             if len(records) == SAMPLE_ROWS:
                 return records
     except csv.Error:
@@ -196,9 +190,3 @@ def _comment_header(comments: list[str], delimiter: str, width: int, known: Coll
         return None
     names = [letters(field) for field in fields]
     return fields if len(fields) == width and sum(name in known for name in names) > 1 else None
-
-
-def _check_names(names: list[str], path: Path) -> None:
-    for name in names:
-        if any("\udc80" <= letter <= "\udcff" for letter in name):
-            raise InputError(f"{path.name}: the header is not UTF-8 text. Save the file as UTF-8")

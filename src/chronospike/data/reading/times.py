@@ -1,9 +1,10 @@
-"""Times as users write them, into int64, float64 or datetime64[us]."""
+"""Times as users write them, in columns or one by one, into int64, float64 or datetime64[us]."""
 
 from __future__ import annotations
 
+import math
 import re
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from chronospike.data.reading.numbering import distinct_values
 from chronospike.data.reading.tables import Sheet, is_text
-from chronospike.errors import InputError, nearest
+from chronospike.errors import InputError, check_choice
 
 INTEGER = r"^[+-]?[0-9]+$"
 SAMPLE_ROWS = 10_000
@@ -22,6 +23,7 @@ NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 ISO_LETTERS = re.compile(r"[0-9W-]+([Tt ][0-9:.,+Zz -]+)?")
 TIME_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # how many make a second of Unix time
 YEAR_1, YEAR_10000 = -62_135_596_800, 253_402_300_800  # in Unix seconds
+MOST_YEARS = 290_000  # from 1970, in either direction: what 64 bits of microseconds hold
 
 
 def time_column(sheet: Sheet, index: int) -> pa.ChunkedArray:
@@ -30,31 +32,65 @@ def time_column(sheet: Sheet, index: int) -> pa.ChunkedArray:
     return pc.utf8_trim_whitespace(column) if is_text(column) else column
 
 
-def read_times(
-    sheet: Sheet, column: pa.ChunkedArray, rows: NDArray[np.int64] | None = None, unit: str | None = None
-) -> NDArray[Any]:
-    """`[E]` times of a column without missing values.
+def read_times(sheet: Sheet, column: pa.ChunkedArray, unit: str | None = None) -> NDArray[Any]:
+    """`[E]` times of a column without missing values, whose k-th value stands in the k-th row of `sheet`.
 
     Text is read as integers, else as numbers, else as ISO dates; a date with 'Z' or an offset is turned into UTC,
     one without is left as it is. Nothing is guessed: a column of dates and numbers is refused.
 
     Args:
-        rows: the row of `sheet` each value stands in; by default the k-th in the k-th.
         unit: `s`, `ms`, `us` or `ns` if the numbers are Unix time; they then become dates.
     """
-    times = _as_given(sheet, column, rows)
-    return times if unit is None else _from_unix(sheet, times, rows, unit)
+    times = _as_given(sheet, column)
+    return times if unit is None else _from_unix(sheet, times, unit)
 
 
-def read_date(text: str) -> np.datetime64 | None:
-    """datetime64[us] of one text by the rules of `read_times`; None if it is not an ISO date."""
-    moment: np.datetime64 = _dates(pa.array([text], pa.string()))[0]
-    return None if np.isnat(moment) else moment
+def as_date(value: Any) -> np.datetime64 | None:
+    """datetime64[us] in UTC of a datetime, a date, a numpy or pandas date, or text; None if it is no date.
+
+    Text is an ISO date, `2019-06` for the first of a month or `2019` for the first of a year. Numpy reads "now",
+    "today" and an empty text as dates too, so no text is given to it.
+    """
+    if isinstance(value, str):
+        text = value.strip()
+        if re.fullmatch(INTEGER, text):  # as in a file: digits alone are a number, except for a year
+            text = f"{text}-01-01" if re.fullmatch("[0-9]{4}", text) else ""
+        moment: np.datetime64 = _dates(pa.array([text], pa.string()))[0]
+        return None if np.isnat(moment) else moment
+    try:
+        if isinstance(value, datetime):
+            if value != value:  # pandas' NaT
+                return None
+            value = np.datetime64(value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value, "us")
+        elif isinstance(value, date):
+            value = np.datetime64(value)
+    except (ValueError, OverflowError):
+        return None
+    if not isinstance(value, np.datetime64) or np.isnat(value):
+        return None
+    in_range = abs(int(value.astype("datetime64[Y]").astype(np.int64))) < MOST_YEARS
+    return value.astype("datetime64[us]") if in_range else None
 
 
-def _as_given(sheet: Sheet, column: pa.ChunkedArray, rows: NDArray[np.int64] | None) -> NDArray[Any]:
+def as_number(value: Any) -> int | float | None:
+    """A finite number, given as one or as text; None for anything else, also for truth values and durations."""
+    if isinstance(value, str):
+        text = value.strip()
+        if re.fullmatch(INTEGER, text) and len(text) < 400:  # as a float, more digits would be infinite
+            return int(text)
+        value = float(text) if re.fullmatch(NUMBER, text) else math.nan
+    if isinstance(value, (bool, np.timedelta64)):
+        return None
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, (float, np.floating)) and math.isfinite(value):
+        return float(value)
+    return None
+
+
+def _as_given(sheet: Sheet, column: pa.ChunkedArray) -> NDArray[Any]:
     if is_text(column):
-        return _from_text(sheet, column, rows)
+        return _from_text(sheet, column)
     kind = column.type
     if pa.types.is_integer(kind):
         try:
@@ -65,7 +101,7 @@ def _as_given(sheet: Sheet, column: pa.ChunkedArray, rows: NDArray[np.int64] | N
         values = np.asarray(column.cast(pa.float64()).to_numpy())
         if not np.isfinite(values).all():
             bad = int(np.argmin(np.isfinite(values)))
-            raise InputError(f"{_where(sheet, rows, bad)}: time '{values[bad]}' is not finite")
+            raise InputError(f"{sheet.at(bad)}: time '{values[bad]}' is not finite")
         return values
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         if pa.types.is_timestamp(kind) and kind.tz is not None:
@@ -75,39 +111,38 @@ def _as_given(sheet: Sheet, column: pa.ChunkedArray, rows: NDArray[np.int64] | N
     raise InputError(f"{sheet.origin}: a time column of type {kind} cannot be used; give numbers or dates")
 
 
-def _from_unix(sheet: Sheet, times: NDArray[Any], rows: NDArray[np.int64] | None, unit: str) -> NDArray[Any]:
+def _from_unix(sheet: Sheet, times: NDArray[Any], unit: str) -> NDArray[Any]:
     """Dates from Unix time. Those outside the years 1 to 9999 are refused: most likely the unit is another."""
-    if unit not in TIME_UNITS:
-        raise InputError(f"time_unit '{unit}' is not one of: {', '.join(TIME_UNITS)}.{nearest(unit, TIME_UNITS)}")
+    check_choice("time_unit", unit, TIME_UNITS)
     if times.dtype.kind == "M":
         raise InputError(f"{sheet.origin}: the times are dates already. Leave out --time-unit {unit}")
     inside = (times >= YEAR_1 * TIME_UNITS[unit]) & (times < YEAR_10000 * TIME_UNITS[unit])
     if not inside.all():
         bad = int(np.argmin(inside))
         raise InputError(
-            f"{_where(sheet, rows, bad)}: time {times[bad]} in {unit} is outside the years 1 to 9999. "
+            f"{sheet.at(bad)}: time {times[bad]} in {unit} is outside the years 1 to 9999. "
             f"Choose another --time-unit: {', '.join(TIME_UNITS)}"
         )
     scaled = times // 1000 if unit == "ns" else np.round(times * (10**6 // TIME_UNITS[unit]))
     return np.asarray(scaled.astype(np.int64).astype("datetime64[us]"))
 
 
-def _from_text(sheet: Sheet, column: pa.ChunkedArray, rows: NDArray[np.int64] | None) -> NDArray[Any]:
+def _from_text(sheet: Sheet, column: pa.ChunkedArray) -> NDArray[Any]:
     texts, codes = _texts(column)
     is_number = np.asarray(pc.match_substring_regex(texts, NUMBER).to_numpy(zero_copy_only=False), dtype=bool)
     if is_number.all():
-        return np.take(_numbers(sheet, texts, codes, rows), codes)
+        return np.take(_numbers(sheet, texts, codes), codes)
     days = _dates(texts.filter(pa.array(~is_number)))
     unreadable = np.zeros(len(texts), dtype=bool)
     unreadable[~is_number] = np.isnat(days)
     if unreadable.any():
         bad = _first(codes, unreadable)
-        raise InputError(f"{_where(sheet, rows, bad)}: time '{column[bad]}' is not a number or an ISO date.")
+        raise InputError(f"{sheet.at(bad)}: time '{column[bad]}' is not a number or an ISO date.")
     if is_number.any():
         number, day = _first(codes, is_number), _first(codes, ~is_number)
         raise InputError(
-            f"{_where(sheet, rows, max(number, day))}: time '{column[max(number, day)]}' and, in row "
-            f"{_row(sheet, rows, min(number, day))}, '{column[min(number, day)]}': one is a number, the other a date"
+            f"{sheet.at(max(number, day))}: time '{column[max(number, day)]}' and, in row "
+            f"{sheet.row_of(min(number, day))}, '{column[min(number, day)]}': one is a number, the other a date"
         )
     return np.take(days, codes)
 
@@ -120,7 +155,7 @@ def _texts(column: pa.ChunkedArray) -> tuple[pa.Array, NDArray[Any]]:
     return distinct_values(column)
 
 
-def _numbers(sheet: Sheet, texts: pa.Array, codes: NDArray[Any], rows: NDArray[np.int64] | None) -> NDArray[Any]:
+def _numbers(sheet: Sheet, texts: pa.Array, codes: NDArray[Any]) -> NDArray[Any]:
     unsigned = pc.utf8_ltrim(texts, "+")
     if pc.all(pc.match_substring_regex(texts, INTEGER)).as_py():
         try:
@@ -130,7 +165,7 @@ def _numbers(sheet: Sheet, texts: pa.Array, codes: NDArray[Any], rows: NDArray[n
     values = np.asarray(unsigned.cast(pa.float64()).to_numpy())
     if not np.isfinite(values).all():
         bad = _first(codes, ~np.isfinite(values))
-        raise InputError(f"{_where(sheet, rows, bad)}: time '{texts[int(codes[bad])]}' is too large for a number")
+        raise InputError(f"{sheet.at(bad)}: time '{texts[int(codes[bad])]}' is too large for a number")
     return values
 
 
@@ -158,11 +193,3 @@ def _date(text: str) -> datetime | None:
 
 def _first(codes: NDArray[Any], chosen: NDArray[np.bool_]) -> int:
     return int(np.argmax(chosen[codes]))
-
-
-def _row(sheet: Sheet, rows: NDArray[np.int64] | None, index: int) -> int:
-    return sheet.row_of(index if rows is None else int(rows[index]))
-
-
-def _where(sheet: Sheet, rows: NDArray[np.int64] | None, index: int) -> str:
-    return sheet.at(index if rows is None else int(rows[index]))

@@ -17,7 +17,7 @@ from torch import Tensor
 from chronospike.nn.aggregate import AttentionWeights
 from chronospike.nn.cpu import pooled, projected
 from chronospike.nn.cpu.attention_common import Sums, Tree
-from chronospike.nn.cpu.distinct import Distinct, distinct_nodes
+from chronospike.nn.cpu.projected import Distinct, distinct_nodes
 from chronospike.nn.tree_features import TreeFeatures
 
 

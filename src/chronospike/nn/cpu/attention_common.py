@@ -1,7 +1,9 @@
-"""What both ways of computing the neighbour attention on the CPU share: the tree, the weights, the sums to be made."""
+"""What both ways of computing the neighbour attention on the CPU share: the tree, the sums, sharing the steps."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,6 +15,7 @@ from torch import Tensor
 from chronospike.compiled import njit
 from chronospike.nn.aggregate import AttentionWeights
 from chronospike.nn.tree_features import TreeFeatures
+from chronospike.threads import default_threads, pool
 
 # Sums may be taken in another order, so that they vectorise; what is not finite stays so.
 REASSOCIATE = {"reassoc", "contract", "nsz"}
@@ -106,7 +109,34 @@ class Sums(NamedTuple):
         return (*grad_own[:2], *grad_near[:2], grad_own[2], grad_near[2])
 
 
-@njit(nogil=True, cache=True)
+def for_each(new_worker: Callable[[], Callable[[int], None]], count: int) -> None:
+    """Put every number below `count` through a worker, the highest first, and wait for all.
+
+    Each thread makes one worker, and with it its own scratch memory, and takes the next number whenever it is done
+    with the last: later steps know more edges and take longer. Inside, torch uses one thread, because two ways of
+    sharing the same CPUs would wait for each other. The calling thread only waits, so what follows the operators of
+    that thread (autograd, a dispatch mode) does not see those inside.
+    """
+    waiting = iter(range(count - 1, -1, -1))
+
+    def share() -> None:
+        torch.set_num_threads(1)
+        worker = new_worker()
+        for number in waiting:
+            worker(number)
+
+    threads, before = min(count, default_threads()), torch.get_num_threads()
+    if not threads:
+        return
+    try:
+        for done in [pool(threads, os.getpid(), "chronospike-steps").submit(share) for _ in range(threads)]:
+            done.result()
+    finally:
+        # The setting is each thread's own, but the last one made is also what a new thread begins with.
+        torch.set_num_threads(before)
+
+
+@njit
 def gather(table: Any, base: int, nodes: Any, low: int, high: int, out: Any) -> None:
     """`out[i - low] = table[base + nodes[i]]` for i from `low` to `high`."""
     for i in range(low, high):
@@ -115,7 +145,7 @@ def gather(table: Any, base: int, nodes: Any, low: int, high: int, out: Any) -> 
             copy[d] = row[d]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def softmax(logits: Any, slope: Any) -> None:
     """In place, `[S, H]` over S after a LeakyReLU. Where a logit was not above zero, its weight gets a minus sign."""
     for h in range(logits.shape[1]):
@@ -132,7 +162,7 @@ def softmax(logits: Any, slope: Any) -> None:
             logits[s, h] /= total
 
 
-@njit(nogil=True, cache=True)
+@njit
 def softmax_back(weights: Any, grad_logits: Any, slope: Any) -> None:
     """In place, from the gradients of the weights of `softmax` to those of the logits it was given, `[S, H]`."""
     for h in range(grad_logits.shape[1]):

@@ -104,7 +104,7 @@ def _dropout(key: Tensor | None, dropout: float) -> tuple[np.uint64, np.int32, n
     return np.uint64(key.item()), np.int32(hashed.limit(dropout)), np.float32(hashed.scale(dropout))
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _draw(key: Any, start: int, limit: Any, scale: Any, words: Any, gains: Any) -> None:
     """What the elements `start` … of the flat tensor are multiplied by: see `chronospike.nn.dropout`."""
     first = start // 4
@@ -116,7 +116,7 @@ def _draw(key: Any, start: int, limit: Any, scale: Any, words: Any, gains: Any) 
         gains[i] = scale if np.int32(random_bits[i]) >= limit else np.float32(0)
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _forward(
     h: Any, spikes: Any, membranes: Any, k: Any, threshold: Any, channels: int, u_reset: Any,
     key: Any, limit: Any, scale: Any, first: int, last: int,
@@ -144,7 +144,7 @@ def _forward(
 
 # Each loop below writes one array: with more, LLVM finds too many pairs that might overlap and does not vectorise;
 # nor would it with a division that checks for zero.
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _backward(
     membranes: Any, grad_spikes: Any, grad_h: Any, k: Any, threshold: Any, alpha: Any, channels: int, u_reset: Any,
     mode: int, key: Any, limit: Any, scale: Any, sums: Any, first: int, last: int,

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from chronospike.compiled import njit
 from chronospike.nn.aggregate import AttentionWeights
-from chronospike.nn.cpu.attention_common import BLOCK, REASSOCIATE, Sums, Tree, gather, softmax, softmax_back
-from chronospike.nn.cpu.schedule import for_each
+from chronospike.nn.cpu.attention_common import BLOCK, REASSOCIATE, Sums, Tree, for_each, gather, softmax, softmax_back
 
 
 def forward(tree: Tree, weights: AttentionWeights, out: Tensor, attention: Tensor) -> None:
@@ -105,7 +104,7 @@ def fold(weight: Tensor, bias: Tensor, attend: Tensor) -> tuple[Tensor, Tensor]:
     return torch.einsum("hcd,hc->hd", rows, attend), (bias.view(attend.shape) * attend).sum(dim=1)
 
 
-@njit(nogil=True, cache=True, fastmath=REASSOCIATE)
+@njit(fastmath=REASSOCIATE)
 def _pool(
     spans: Any, table: Any, base: int, nodes: Any, own: Any, attend: Any, folded: Any, offset: Any, slope: Any,
     low: int, high: int, pooled: Any, attention: Any,
@@ -133,7 +132,7 @@ def _pool(
             _weighted_sum(table, base, nodes, neighbours, weights, pooled, i - low)
 
 
-@njit(nogil=True, cache=True, fastmath=REASSOCIATE)
+@njit(fastmath=REASSOCIATE)
 def _weighted_sum(table: Any, base: int, nodes: Any, neighbours: int, weights: Any, pooled: Any, target: int) -> None:
     for h in range(weights.shape[1]):
         result = pooled[h, target]
@@ -144,7 +143,7 @@ def _weighted_sum(table: Any, base: int, nodes: Any, neighbours: int, weights: A
                 result[d] += weight * row[d]
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _finish(own: Any, mixed: Any, bias: Any, low: int, high: int, out: Any) -> None:
     """Add up a block of results: `own [block, C]`, `mixed [H, block, C / H]` and the bias of the neighbours."""
     heads, _, width = mixed.shape
@@ -156,7 +155,7 @@ def _finish(own: Any, mixed: Any, bias: Any, low: int, high: int, out: Any) -> N
                 result[c] = mine[c] + theirs[c] + offset[c]
 
 
-@njit(nogil=True, cache=True, fastmath=REASSOCIATE)
+@njit(fastmath=REASSOCIATE)
 def spread(weights: Any, grad_logits: Any, grad_pooled: Any, folded: Any, target: int, grad_rows: Any) -> None:
     """Gradients of the neighbours of one target, `[S, D]`, from `grad_logits [S, H]`, those of their logits."""
     for s in range(len(grad_rows)):
@@ -169,7 +168,7 @@ def spread(weights: Any, grad_logits: Any, grad_pooled: Any, folded: Any, target
                 result[d] += weight * vector[d] + grad_logit * logit_weight[d]
 
 
-@njit(nogil=True, cache=True, fastmath=REASSOCIATE)
+@njit(fastmath=REASSOCIATE)
 def _pool_back(
     spans: Any, table: Any, base: int, nodes: Any, folded: Any, slope: Any, attention: Any, grad: Any, grad_pooled: Any,
     low: int, high: int, pooled: Any, grad_targets: Any, grad_logit_near: Any, grad_rows: Any,

@@ -31,10 +31,9 @@ from torch import Tensor
 from chronospike.errors import InputError
 from chronospike.nn.aggregate import AttentionWeights
 from chronospike.nn.kernels import attention_kernels as kernels
-from chronospike.nn.kernels.sums import add_up
 from chronospike.nn.tree_features import Span, TreeFeatures
 from chronospike.sampling.tree import widths
-from chronospike.triton_common import on, padded, single, trial_error
+from chronospike.triton_common import add_up, on, padded, single, trial_error
 
 
 class _Shape(NamedTuple):

@@ -18,8 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from chronospike.nn.dropout import limit, new_key, scale
-from chronospike.nn.kernels.sums import add_up
-from chronospike.triton_common import derive, on, trial_error
+from chronospike.triton_common import add_up, derive, on, trial_error
 
 # Not specialised (see `chronospike.triton_common`); the size of a step is, for it decides how loads are put together.
 _NUMBERS = ["steps", "drop"]

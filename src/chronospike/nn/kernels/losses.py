@@ -18,9 +18,8 @@ from torch import Tensor
 
 from chronospike.nn.dropout import limit, new_key, scale
 from chronospike.nn.kernels.lif import kept
-from chronospike.nn.kernels.sums import add_up
 from chronospike.nn.losses import Objective
-from chronospike.triton_common import on, padded, product, single, trial_error
+from chronospike.triton_common import add_up, on, padded, product, single, trial_error
 
 # Not specialised: see `chronospike.triton_common`.
 _NUMBERS = ["nodes", "count", "drop", "classes"]

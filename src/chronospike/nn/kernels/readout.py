@@ -18,9 +18,8 @@ from torch import Tensor, nn
 
 from chronospike.nn.dropout import limit, new_key, scale
 from chronospike.nn.kernels import readout_kernels as kernels
-from chronospike.nn.kernels.sums import add_up
 from chronospike.nn.temporal import TemporalTransformer
-from chronospike.triton_common import on, padded, single, trial_error
+from chronospike.triton_common import add_up, on, padded, single, trial_error
 
 # Nodes a program takes at a time, and programs that share all of them on the way back.
 _NODES, _PROGRAMS = 16, 128

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from chronospike.nn.cpu.schedule import for_each
+from chronospike.nn.cpu.attention_common import for_each
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 50])

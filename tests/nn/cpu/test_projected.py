@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from chronospike.nn.cpu.distinct import distinct_nodes
+from chronospike.nn.cpu.projected import distinct_nodes
 
 
 def test_targets_come_first_and_each_node_once() -> None:
