@@ -43,6 +43,7 @@ from chronospike.training.task import make_task
 
 SIMPLE = ("majority", "label-propagation", "label-propagation-unweighted", "logistic", "labels")
 ALONE = {"label_sequences": False, "label_features": False, "activity": False, "folds": 0, "second_stage": "none"}
+ONE = {"folds": 0, "second_stage": "none"}
 Nodes = NDArray[np.int64]
 
 
@@ -191,6 +192,7 @@ def main() -> None:
     forms = {
         **{name: (name, {}) for name in SIMPLE},
         "network alone": ("chronospike", ALONE),
+        "one network": ("chronospike", ONE),
         "default": ("chronospike", {}),
     }
     for kind in options.kinds.split(","):

@@ -20,6 +20,7 @@ from chronospike.methods.chronospike.distil import (
     student_settings,
 )
 from chronospike.methods.chronospike.network import new_model
+from chronospike.methods.chronospike.root_table import root_widths
 from chronospike.methods.registry import make_learner
 from chronospike.training.loop import Trainer
 from chronospike.training.step import PlainStep
@@ -137,7 +138,7 @@ def test_the_network_has_the_papers_size_whatever_the_teacher_reads(classes: int
     values = {"label_features": True, "label_sequences": True, "activity": True, "folds": 5, "hidden": (64, 32)}
     settings = student_settings(DEFAULT.change(**values), read_preset(preset), {})
     assert new_model(settings, 128, classes).parameter_count() == 105_088 + 65 * classes
-    assert not settings.reads_known_labels
+    assert root_widths(settings, classes) == (0, 0)
     assert not settings.folds
 
 

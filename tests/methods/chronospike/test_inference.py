@@ -78,7 +78,7 @@ def answers(trained: ChronoSpikeNetwork, task: Task) -> tuple[torch.Tensor, torc
 def test_a_known_nodes_own_label_changes_what_is_said_of_others_and_no_bit_of_itself(
     trained: ChronoSpikeNetwork, part: str
 ) -> None:
-    task = trained.task if trained.settings.reads_known_labels else trained.task.with_all_labels()
+    task = trained.task if trained.root_table is not None else trained.task.with_all_labels()
     before = answers(trained, task)
     for node in getattr(trained.task.split, part)[:3]:
         after = answers(trained, relabelled(task, np.array([node])))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
@@ -31,7 +32,7 @@ def saved(folder: Path, model: ChronoSpike | None = None) -> Path:
 
 
 def read_model(path: Path) -> ChronoSpike:
-    return rebuild(*load_weights(path), path)
+    return cast(ChronoSpike, rebuild(*load_weights(path), path))
 
 
 @pytest.mark.parametrize(
