@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from chronospike.data.graph import DynamicGraph
 
-# Degrees of so many steps up to the last are part of the profile.
-RECENT_STEPS = 16
-PROFILE_WIDTH = 8 + RECENT_STEPS
+# Degrees of so many steps up to the last are part of the profile; more steps are added up to as many spans.
+SPANS = 64
+PROFILE_WIDTH = 8 + SPANS
 
 
 def degrees_per_step(graph: DynamicGraph, last_step: int | None = None) -> NDArray[np.int64]:
@@ -44,7 +44,8 @@ def activity_profile(graph: DynamicGraph, last_step: int | None = None) -> NDArr
 
     log(1 + degree) in all, at most, and per step since the first, and log(1 + distinct neighbours); steps since the
     first and since the last edge and steps with an edge, as shares of T; burstiness (σ - μ) / (σ + μ) of the degrees
-    since the first edge; then log(1 + degree) of the last `RECENT_STEPS` steps, zero before the graph begins.
+    since the first edge; then log(1 + degree) of each step, the last one last, zero before the graph begins. More than
+    `SPANS` steps are added up over as many spans of equal length, up to one.
     """
     degrees = degrees_per_step(graph, last_step)
     steps = degrees.shape[1]
@@ -59,8 +60,9 @@ def activity_profile(graph: DynamicGraph, last_step: int | None = None) -> NDArr
         distinct += np.bincount(sources[step < steps], minlength=len(total))
     shares = [(steps - first) / steps, (steps - 1 - last) / steps, (degrees > 0).sum(axis=1) / steps]
     logarithms = [np.log1p(total), np.log1p(degrees.max(axis=1)), np.log1p(mean), np.log1p(distinct)]
-    recent = np.log1p(degrees[:, -RECENT_STEPS:])
-    padded = np.pad(recent, ((0, 0), (RECENT_STEPS - recent.shape[1], 0)))
+    starts = np.arange(SPANS) * steps // SPANS if steps > SPANS else np.arange(steps)
+    spans = np.log1p(np.add.reduceat(degrees, starts, axis=1))
+    padded = np.pad(spans, ((0, 0), (SPANS - len(starts), 0)))
     return np.column_stack([*logarithms, *shares, burstiness, padded]).astype(np.float32)
 
 

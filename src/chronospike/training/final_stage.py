@@ -36,6 +36,7 @@ class FinalStage:
 
     Attributes:
         stage: over log-probabilities and more, see `stage_rows`; None takes the networks at their word.
+        share: of the stage in the probabilities; the rest is the networks'.
         temperature: 1 leaves probabilities as they are.
         chosen_on: what nodes the temperature was fitted to: `out-of-fold` or `validation`.
         chosen_nodes: how many.
@@ -43,6 +44,7 @@ class FinalStage:
     """
 
     stage: SecondStage | None = None
+    share: float = 1.0
     temperature: float = 1.0
     chosen_on: str = "validation"
     chosen_nodes: int = 0
@@ -54,7 +56,10 @@ class FinalStage:
 
     def uncalibrated(self, logs: Values, task: Task, nodes: Nodes) -> Values:
         """The same before the temperature."""
-        return softmax(logs) if self.stage is None else self.stage.probabilities(stage_rows(logs, task, nodes))
+        if self.stage is None:
+            return softmax(logs)
+        found = self.stage.probabilities(stage_rows(logs, task, nodes))
+        return found if self.share == 1 else self.share * found + (1 - self.share) * softmax(logs)
 
     def calibrated(self, probabilities: Values, labels: NDArray[np.int64], chosen_on: str) -> FinalStage:
         """The same with the temperature that suits `probabilities [K, C]` of held-out nodes best."""
@@ -65,7 +70,7 @@ class FinalStage:
     def save(self, path: Path) -> None:
         """Write as safetensors, all or nothing."""
         tensors = {} if self.stage is None else self.stage.tensors()
-        facts = {"temperature": self.temperature, "chosen_on": self.chosen_on, "chosen_nodes": self.chosen_nodes}
+        facts = {"temperature": self.temperature, "share": self.share, "chosen_on": self.chosen_on, "chosen_nodes": self.chosen_nodes}
         facts |= {"held_out": dict(self.held_out)}
         content = save(
             {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in tensors.items()},
@@ -83,11 +88,12 @@ class FinalStage:
                 tensors: dict[str, Any] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             facts = json.loads(metadata["facts"])
             temperature, nodes = float(facts["temperature"]), int(facts["chosen_nodes"])
+            share = float(facts["share"])
             held_out = {
                 str(part): {name: float(scores[name]) for name in ("macro_f1", "micro_f1")}
                 for part, scores in dict(facts["held_out"]).items()
             }
-            if metadata["format"] != FORMAT or not 0 < temperature < np.inf:
+            if metadata["format"] != FORMAT or not (0 < temperature < np.inf and 0 <= share <= 1):
                 raise ValueError("it is not what was written")
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             why = " ".join(str(error).split())[:200]
@@ -96,7 +102,7 @@ class FinalStage:
             stage = SecondStage.from_tensors(tensors) if tensors else None
         except StorageError as error:
             raise StorageError(f"{path} is damaged: {error}") from error
-        return cls(stage, temperature, str(facts["chosen_on"]), nodes, held_out)
+        return cls(stage, share, temperature, str(facts["chosen_on"]), nodes, held_out)
 
 
 def stage_rows(logs: Values, task: Task, nodes: Nodes) -> NDArray[np.float32]:
