@@ -37,6 +37,10 @@ from chronospike.training.weights import save_weights
 
 # The name of the part that every bag has, and of the fact in a weights file that makes it one.
 NETWORK, FOLDS = "network", "folds"
+# Boosting takes a tree per class each round, over columns of which there are more the more classes there are: its time
+# grows with the square of their number. Beyond so many `auto` leaves it out.
+_BOOSTED_CLASSES = 40
+QUICK = ("logistic", "trees")
 
 
 @dataclass(frozen=True)
@@ -76,8 +80,9 @@ def fold_task(task: Task, folds: Folds, fold: int, settings: TrainingSettings) -
     seed = stream(task.seed, "bag", fold) >> 1
     if settings.selection == "last":
         return task.divided(rest, rest[:0], seed)
-    share = len(task.split.validation) / max(1, len(task.known))
-    held = hold_out(task.labels(rest), share, seed)
+    if not len(task.split.validation):
+        return task.divided(rest, rest[:0], seed)
+    held = hold_out(task.labels(rest), len(task.split.validation) / len(task.known), seed)
     return task.divided(rest[~held], rest[held], seed)
 
 
@@ -139,7 +144,9 @@ class BagFitted(Fitted):
 
     def until(self, last_step: int) -> BagFitted:
         task = self.given.until(last_step)
-        networks = [network.for_task(task.with_all_labels()) for network in self.networks]
+        # One table of what is read of roots for all of them.
+        first = self.networks[0].for_task(task.with_all_labels())
+        networks = _members(first, [network.module for network in self.networks])
         return BagFitted(task, networks, self.folds, self.final, self.out_of_fold, self.cost)
 
     def held_out(self) -> Fitted:
@@ -176,8 +183,10 @@ class BagFitted(Fitted):
                 parts.append({"name": name, "title": name, "held_out": known[name], "test": found})
         return [{**part, "chosen": part["name"] == chosen, "on": "out-of-fold"} for part in parts]
 
-    def _estimate(self) -> dict[str, Any]:
-        """What the folds say of the score to be expected, and how much they differ."""
+    def _estimate(self) -> dict[str, Any] | None:
+        """What the folds say of the score to be expected, and how much they differ; None on a graph without them."""
+        if not len(self.folds.nodes):
+            return None
         labels, folds = self.task.labels(self.folds.nodes), self.folds.number
         each = [f1(self.out_of_fold[folds == fold], labels[folds == fold]) for fold in np.unique(folds)]
         spread = {
@@ -235,7 +244,8 @@ def finish(
     stages: dict[str, SecondStage | None] = {NETWORK: None}
     out_of_fold = {NETWORK: softmax(logs)}
     if settings.second_stage != "none" and folds.count > 1:
-        kinds = KINDS if settings.second_stage == "auto" else (settings.second_stage,)
+        every = KINDS if classes <= _BOOSTED_CLASSES else QUICK
+        kinds = every if settings.second_stage == "auto" else (settings.second_stage,)
         rows, seed = stage_rows(logs, task.tables, folds.nodes), stream(task.seed, "second stage")
         chosen = choose_second_stage(rows, labels, classes, folds.number, seed, kinds, watch=watch, is_late=is_late)
         if chosen is not None:
@@ -266,16 +276,22 @@ def loaded_bag(
     Args:
         out_of_fold, path: what `out_of_fold_table` gave, and where it was read from.
     """
-    networks = []
-    for module in modules:
-        member = network.for_task(task.with_all_labels())
-        member.module = module
-        networks.append(member)
-    folds, values = _placed(out_of_fold, task, path)
+    networks = _members(network.for_task(task.with_all_labels()), modules)
+    folds, values = _placed(out_of_fold, task, path, len(networks))
     if final.stage is not None and final.stage.classes != task.graph.num_classes:
         raise StorageError(f"{path.parent} holds a second stage of {final.stage.classes} classes. Train the run again")
     parameters = sum(value.numel() for module in modules for value in module.parameters())
     return BagFitted(task, networks, folds, final, values, Cost(parameters))
+
+
+def _members(network: Network, modules: Sequence[nn.Module]) -> list[Network]:
+    """The same network with each of the modules."""
+    members = []
+    for module in modules:
+        member = network.for_task(network.task)
+        member.module = module
+        members.append(member)
+    return members
 
 
 def out_of_fold_table(bag: BagFitted) -> pa.Table:
@@ -294,15 +310,19 @@ def read_out_of_fold(path: Path) -> pa.Table:
         raise StorageError(f"{path} is damaged ({' '.join(str(error).split())[:200]}). Train the run again") from error
 
 
-def _placed(table: pa.Table, task: Task, path: Path) -> tuple[Folds, Values]:
-    """Folds and probabilities `[K, C]` of the nodes that are known in the graph of the task."""
+def _placed(table: pa.Table, task: Task, path: Path, count: int) -> tuple[Folds, Values]:
+    """Folds, `count` of them, and probabilities `[K, C]` of the nodes that are known in the graph of the task."""
     try:
         names = [f"probability {name}" for name in task.graph.class_names]
+        if any(table[name].null_count for name in ("node", "fold", *names)):
+            raise ValueError("a value is missing")
         values = np.column_stack([table[name].to_numpy() for name in names]).astype(np.float64)
         number = table["fold"].to_numpy().astype(np.int64)
         places = task.graph.ids.lookup(pa.concat_arrays(table["node"].chunks))
-        if len(number) == 0 or number.min() < 0 or not np.isfinite(values).all():
-            raise ValueError("folds or probabilities are out of range")
+        if not np.array_equal(np.unique(number), np.arange(count)):
+            raise ValueError(f"its folds are not those of {count} networks")
+        if not ((values >= 0) & (values <= 1)).all():
+            raise ValueError("a probability is out of range")
     except (pa.ArrowException, KeyError, ValueError, TypeError) as error:
         raise StorageError(f"{path} is damaged ({' '.join(str(error).split())[:200]}). Train the run again") from error
     here = np.isin(places, task.known)
