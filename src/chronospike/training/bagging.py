@@ -115,6 +115,11 @@ class BagFitted(Fitted):
     def calibration(self) -> FinalStage | None:
         return self.final if self.final.chosen_nodes else None
 
+    @property
+    def was_refitted(self) -> bool:
+        """Never: no network has learned from its fold, and `held_out` is there for all known nodes."""
+        return False
+
     def each(self, nodes: Nodes, on_nodes: Progress | None = None) -> NDArray[np.float32]:
         """`[networks, K, C]` what every network says of `nodes`."""
         if self._of_all is not None:
