@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import joblib
+import joblib  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 import torch
@@ -26,6 +26,8 @@ from chronospike.estimator import ChronoSpikeClassifier
 from chronospike.methods.chronospike.network import ChronoSpikeNetwork
 from chronospike.methods.chronospike.settings import ChronoSpikeSettings as Settings
 from chronospike.nn.dispatch import PLAIN
+from chronospike.nn.model import ChronoSpike
+from chronospike.training.gradient import GradientFitted
 
 SMALL: dict[str, Any] = {
     "hidden": (16, 8), "heads": 2, "temporal_heads": 2, "feedforward": 16, "fanouts": (3, 2), "dropout": 0.2,
@@ -194,6 +196,7 @@ def test_features_that_are_not_there_are_made(graph: DynamicGraph, features: str
     given = graph if features.startswith("own") else graph.with_features(None)
     made = {"feature_dimension": 4, "feature_walks": 1, "feature_method": "fastrp", "features": features}
     model = ChronoSpikeClassifier(given, **{**SMALL, **made}).fit(TRAIN)
+    assert isinstance(model.model_, ChronoSpike)
     assert model.model_.architecture.inputs == (12 if features.startswith("own") else 4)
     expected = model.predict_proba(TEST)
     again = ChronoSpikeClassifier.load(model.save(tmp_path / "m"), given, device="cpu")
@@ -258,7 +261,9 @@ def test_a_saved_classifier_gives_the_same_bits(
 def test_a_classifier_loaded_takes_the_kernels_of_its_settings(graph: DynamicGraph, tmp_path: Path) -> None:
     plain = ChronoSpikeClassifier(graph, **{**SMALL, "epochs": 1}, kernels="plain", refit=True).fit(TRAIN)
     found = ChronoSpikeClassifier.load(plain.save(tmp_path / "model"), graph, device="cpu")
-    network = found._on(graph).network
+    used = found._on(graph)
+    assert isinstance(used, GradientFitted)
+    network = used.network
     assert isinstance(network, ChronoSpikeNetwork)
     plan = network.plan
     assert (plan.attention, plan.neurons, plan.readout) == (PLAIN.attention, PLAIN.neurons, PLAIN.readout)
@@ -407,6 +412,7 @@ def bag(graph: DynamicGraph) -> ChronoSpikeClassifier:
 
 
 def test_a_bag_holds_its_networks_what_follows_them_and_what_is_said_out_of_fold(bag: ChronoSpikeClassifier) -> None:
+    assert isinstance(bag.model_, torch.nn.ModuleList)
     assert len(bag.model_) == 3
     assert bag.final_.stage is not None
     assert bag.final_.chosen_on == "out-of-fold"
@@ -425,6 +431,7 @@ def test_a_saved_bag_gives_the_same_bits(tmp_path: Path, graph: DynamicGraph, ba
     np.testing.assert_array_equal(found.predict_proba(), bag.predict_proba())
     np.testing.assert_array_equal(found.predict_proba(smooth=True), bag.predict_proba(smooth=True))
     np.testing.assert_array_equal(found.embed(TEST), bag.embed(TEST))
+    assert found.out_of_fold_ is not None
     assert found.out_of_fold_.equals(bag.out_of_fold_)
     assert found.get_params() == bag.get_params()
 

@@ -348,7 +348,7 @@ def test_a_graph_without_any_of_the_labelled_nodes_has_no_estimate(fitted: BagFi
 
 
 def test_networks_without_labels_of_roots_are_bagged_too() -> None:
-    plain = dict.fromkeys(("label_sequences", "label_features", "activity"), False)
+    plain: dict[str, Any] = dict.fromkeys(("label_sequences", "label_features", "activity"), False)
     found = bag(**plain, epochs=1)
     assert READS.keys() >= plain.keys()
     assert found.final.stage is not None

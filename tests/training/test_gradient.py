@@ -20,6 +20,7 @@ from chronospike.methods.registry import learner_of
 from chronospike.training import runs
 from chronospike.training.calibration import fit_temperature
 from chronospike.training.checkpoint import read_state
+from chronospike.training.gradient import GradientFitted
 from chronospike.training.learner import FitContext
 from chronospike.training.loop import Trainer, Watcher
 from chronospike.training.run_folder import RunFolder
@@ -52,6 +53,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[DynamicGraph, Ru
 def test_the_second_fit_is_one_on_all_labels_for_as_many_epochs_as_were_best(weight_average: float) -> None:
     network = small_network(epochs=4, weight_average=weight_average, refit=True)
     fitted = ChronoSpikeLearner(network.settings).fit(network.task)
+    assert isinstance(fitted, GradientFitted)
     split = network.task.split
     assert set(fitted.task.split.train) == set(split.train) | set(split.validation)
     assert not set(fitted.task.split.train) & set(split.test)
@@ -133,6 +135,7 @@ def test_where_nothing_is_held_out_there_is_one_fit() -> None:
     alone = replace(task, split=replace(task.split, validation=task.split.validation[:0]))
     for refit, given, was_refitted in ((True, task, True), (False, task, False), (True, alone, False)):
         fitted = ChronoSpikeLearner(small_settings(refit=refit, epochs=1)).fit(given)
+        assert isinstance(fitted, GradientFitted)
         assert fitted.was_refitted is was_refitted
         assert (fitted.first is not None) is was_refitted
 
@@ -225,6 +228,7 @@ def test_selection_last_cut_short_keeps_what_was_trained(weight_average: float) 
     fitted = ChronoSpikeLearner(network.settings).fit(network.task, context)
     by_hand = small_trainer(selection="last", epochs=5, weight_average=weight_average)
     next(by_hand.epochs())
+    assert isinstance(fitted, GradientFitted)
     assert fitted.cost.epochs == 1
     assert same_weights(fitted.network.module.state_dict(), by_hand.ema_model.state_dict())
 
