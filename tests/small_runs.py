@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,11 @@ from chronospike.methods.chronospike.settings import ChronoSpikeSettings
 from chronospike.methods.registry import learner_of, references
 from chronospike.nn import losses
 from chronospike.nn.losses import contrastive_loss
-from chronospike.training import runs
+from chronospike.training import runs, second_stage
 from chronospike.training.learner import Fitted
 from chronospike.training.loop import Trainer
 from chronospike.training.run_folder import RunFolder
+from chronospike.training.second_stage import StageSettings
 from chronospike.training.task import make_task, split_for
 
 CPU = torch.device("cpu")
@@ -49,6 +51,23 @@ def small_graph(nodes: int = 120, seed: int = 0) -> DynamicGraph:
     assert graph.features is not None
     assert graph.labels is not None
     return graph.with_features(graph.features + 2 * graph.labels[None, :, None].astype(np.float32))
+
+
+# Three networks on three folds, the quickest second stage, and a temperature.
+BAG: dict[str, Any] = {**READS, "folds": 3, "second_stage": "logistic", "calibrate": True}
+
+
+def noisy_graph(nodes: int = 120) -> DynamicGraph:
+    """The small graph with every fourth label drawn anew and features that say nothing: nobody is right always."""
+    graph, rng = small_graph(nodes), np.random.default_rng(7)
+    labels = np.where(rng.random(nodes) < 0.25, rng.integers(0, 2, nodes), np.asarray(graph.labels))
+    features = rng.normal(size=(5, nodes, 8)).astype(np.float32)
+    return graph.with_features(features).with_labels(labels, graph.class_names)
+
+
+def small_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Second stages of few and small trees."""
+    monkeypatch.setattr(second_stage, "StageSettings", partial(StageSettings, trees=8, rounds=4))
 
 
 def dated_graph() -> DynamicGraph:

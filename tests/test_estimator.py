@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import joblib  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 import torch
+import yaml
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
@@ -24,6 +26,8 @@ from chronospike.estimator import ChronoSpikeClassifier
 from chronospike.methods.chronospike.network import ChronoSpikeNetwork
 from chronospike.methods.chronospike.settings import ChronoSpikeSettings as Settings
 from chronospike.nn.dispatch import PLAIN
+from chronospike.nn.model import ChronoSpike
+from chronospike.training.gradient import GradientFitted
 
 SMALL: dict[str, Any] = {
     "hidden": (16, 8), "heads": 2, "temporal_heads": 2, "feedforward": 16, "fanouts": (3, 2), "dropout": 0.2,
@@ -192,6 +196,7 @@ def test_features_that_are_not_there_are_made(graph: DynamicGraph, features: str
     given = graph if features.startswith("own") else graph.with_features(None)
     made = {"feature_dimension": 4, "feature_walks": 1, "feature_method": "fastrp", "features": features}
     model = ChronoSpikeClassifier(given, **{**SMALL, **made}).fit(TRAIN)
+    assert isinstance(model.model_, ChronoSpike)
     assert model.model_.architecture.inputs == (12 if features.startswith("own") else 4)
     expected = model.predict_proba(TEST)
     again = ChronoSpikeClassifier.load(model.save(tmp_path / "m"), given, device="cpu")
@@ -256,7 +261,9 @@ def test_a_saved_classifier_gives_the_same_bits(
 def test_a_classifier_loaded_takes_the_kernels_of_its_settings(graph: DynamicGraph, tmp_path: Path) -> None:
     plain = ChronoSpikeClassifier(graph, **{**SMALL, "epochs": 1}, kernels="plain", refit=True).fit(TRAIN)
     found = ChronoSpikeClassifier.load(plain.save(tmp_path / "model"), graph, device="cpu")
-    network = found._on(graph).network
+    used = found._on(graph)
+    assert isinstance(used, GradientFitted)
+    network = used.network
     assert isinstance(network, ChronoSpikeNetwork)
     plan = network.plan
     assert (plan.attention, plan.neurons, plan.readout) == (PLAIN.attention, PLAIN.neurons, PLAIN.readout)
@@ -391,3 +398,122 @@ def test_verbose_writes_a_line_per_epoch_to_standard_error(
     out, err = capsys.readouterr()
     assert out == ""
     assert [line.split(":")[0] for line in err.splitlines()] == ["epoch 1", "epoch 2"]
+
+
+BAG: dict[str, Any] = {
+    **SMALL, "label_sequences": True, "label_features": True, "activity": True, "sequence_channels": 8, "head": 16,
+    "folds": 3, "second_stage": "logistic", "calibrate": True,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def bag(graph: DynamicGraph) -> ChronoSpikeClassifier:
+    return ChronoSpikeClassifier(graph, **BAG).fit(TRAIN)
+
+
+def test_a_bag_holds_its_networks_what_follows_them_and_what_is_said_out_of_fold(bag: ChronoSpikeClassifier) -> None:
+    assert isinstance(bag.model_, torch.nn.ModuleList)
+    assert len(bag.model_) == 3
+    assert bag.final_.stage is not None
+    assert bag.final_.chosen_on == "out-of-fold"
+    assert bag.out_of_fold_ is not None
+    assert sorted(bag.out_of_fold_["node"].to_pylist()) == TRAIN.tolist()
+
+
+def test_a_bag_predicts_shares_and_embeds_with_all_networks(bag: ChronoSpikeClassifier) -> None:
+    np.testing.assert_allclose(bag.predict_proba().sum(axis=1), 1)
+    assert bag.embed(TEST).shape == (40, 3 * 8)
+    assert np.array_equal(bag.predict_proba(TEST), bag.predict_proba()[TEST])
+
+
+def test_a_saved_bag_gives_the_same_bits(tmp_path: Path, graph: DynamicGraph, bag: ChronoSpikeClassifier) -> None:
+    found = ChronoSpikeClassifier.load(bag.save(tmp_path / "model"), graph, device="cpu")
+    np.testing.assert_array_equal(found.predict_proba(), bag.predict_proba())
+    np.testing.assert_array_equal(found.predict_proba(smooth=True), bag.predict_proba(smooth=True))
+    np.testing.assert_array_equal(found.embed(TEST), bag.embed(TEST))
+    assert found.out_of_fold_ is not None
+    assert found.out_of_fold_.equals(bag.out_of_fold_)
+    assert found.get_params() == bag.get_params()
+
+
+@pytest.mark.parametrize("how", ["pickle", "joblib"])
+def test_a_bag_sent_to_another_process_gives_the_same_bits(
+    bag: ChronoSpikeClassifier, how: str, tmp_path: Path
+) -> None:
+    if how == "pickle":
+        found = pickle.loads(pickle.dumps(bag))
+    else:
+        joblib.dump(bag, tmp_path / "bag")
+        found = joblib.load(tmp_path / "bag")
+    np.testing.assert_array_equal(found.predict_proba(), bag.predict_proba())
+
+
+def test_a_clone_of_a_bag_is_unfitted_and_fits_to_the_same_bits(bag: ChronoSpikeClassifier) -> None:
+    copy = clone(bag)
+    assert not hasattr(copy, "model_")
+    np.testing.assert_array_equal(copy.fit(TRAIN).predict_proba(TEST), bag.predict_proba(TEST))
+
+
+def test_a_bag_is_used_on_a_graph_that_has_grown(graph: DynamicGraph, bag: ChronoSpikeClassifier) -> None:
+    """Two nodes more, whose ids come first; all steps but the last are as they were."""
+    rows, steps, neighbours = graph.snapshot.entries()
+    source = np.concatenate([rows + 2, [0, 1], [3, 4]])
+    target = np.concatenate([neighbours + 2, [3, 4], [0, 1]])
+    history, snapshot = history_and_snapshot(source, target, np.append(steps, [4] * 4), 122, 5)
+    assert graph.features is not None
+    assert graph.labels is not None
+    grown = replace(
+        graph,
+        history=history,
+        snapshot=snapshot,
+        ids=NodeIds.of([-2, -1, *range(120)]),
+        labels=np.concatenate([[0, 1], graph.labels]),
+        features=np.concatenate([graph.features[:, :2], graph.features], axis=1),
+    )
+    np.testing.assert_allclose(bag.predict_proba(grown).sum(axis=1), 1)
+    found = bag.predict_proba(grown, np.arange(2, 122), as_of=3)
+    np.testing.assert_array_equal(found, bag.predict_proba(graph, as_of=3))
+
+
+@pytest.mark.parametrize("smooth", [False, True])
+def test_a_bag_as_of_a_step_is_blind_to_what_came_later(
+    graph: DynamicGraph, bag: ChronoSpikeClassifier, smooth: bool
+) -> None:
+    other = with_other_future(graph, 2)
+    one, two = (bag.predict_proba(each, as_of=2, smooth=smooth) for each in (graph, other))
+    np.testing.assert_array_equal(one, two)
+    assert not np.array_equal(bag.embed(graph), bag.embed(other))
+
+
+def test_a_bag_on_a_graph_without_its_labelled_nodes_still_predicts(
+    graph: DynamicGraph, bag: ChronoSpikeClassifier
+) -> None:
+    others = replace(graph, ids=NodeIds.of([f"other{k}" for k in range(120)]))
+    np.testing.assert_allclose(bag.predict_proba(others).sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("name", ["final_stage.safetensors", "out_of_fold.parquet"])
+def test_a_damaged_file_of_a_bag_is_named(tmp_path: Path, bag: ChronoSpikeClassifier, name: str) -> None:
+    (bag.save(tmp_path / "model") / name).write_bytes(b"nothing of the kind")
+    with pytest.raises(StorageError, match=f"{name} is damaged"):
+        ChronoSpikeClassifier.load(tmp_path / "model")
+
+
+def test_a_folder_of_before_there_were_folds_still_loads(
+    tmp_path: Path, graph: DynamicGraph, fitted: ChronoSpikeClassifier
+) -> None:
+    folder = fitted.save(tmp_path / "model")
+    (folder / "final_stage.safetensors").unlink()
+    new = {*BAG} - {*SMALL} | {"head_dropout"}
+    settings = yaml.safe_load((folder / "config.yaml").read_text())
+    (folder / "config.yaml").write_text(yaml.safe_dump({k: v for k, v in settings.items() if k not in new}))
+    found = ChronoSpikeClassifier.load(folder, graph, device="cpu")
+    np.testing.assert_array_equal(found.predict_proba(), fitted.predict_proba())
+
+
+def test_the_width_of_a_head_that_is_not_there_does_not_matter_when_loading(
+    tmp_path: Path, graph: DynamicGraph
+) -> None:
+    model = ChronoSpikeClassifier(graph, **{**SMALL, "epochs": 1}, head=32, sequence_channels=4).fit(TRAIN)
+    found = ChronoSpikeClassifier.load(model.save(tmp_path / "model"), graph, device="cpu")
+    np.testing.assert_array_equal(found.predict_proba(TEST), model.predict_proba(TEST))

@@ -223,7 +223,7 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         model = rebuild(tensors, metadata, folder / _WEIGHTS)
         classes, a = np.array(class_names(metadata)), _first_of(model).architecture
         inputs = a.inputs - (a.classes if settings.label_inputs else 0)
-        fits = architecture(settings, inputs, a.classes) == a and len(classes) == a.classes
+        fits = describe(architecture(settings, inputs, a.classes)) == describe(a) and len(classes) == a.classes
         if not fits:
             raise StorageError(f"{folder}: {_SETTINGS} and {_WEIGHTS} do not belong together. Save the model again")
         described = read_json(folder / _INPUTS)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ TOTAL, MOST, MEAN, DISTINCT, SINCE_FIRST, SINCE_LAST, ACTIVE, BURSTINESS = range
 def test_the_profile_of_six_nodes_by_hand() -> None:
     values = activity_profile(six_nodes())
     assert values.shape == (6, 24)
-    expected = {
+    expected: dict[int, Any] = {
         TOTAL: np.log1p([5, 3, 3, 2, 1, 0]),
         MOST: np.log1p([2, 1, 2, 1, 1, 0]),
         # Over the 4, 4, 3, 2 and 1 steps since the first edge.

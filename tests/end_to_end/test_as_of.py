@@ -26,7 +26,7 @@ EXAMPLES = int(os.environ.get("CHRONOSPIKE_EXAMPLES", "40"))
 TINY: dict[str, Any] = {
     "hidden": (4, 4), "heads": 2, "temporal_heads": 2, "feedforward": 4, "fanouts": (2, 2), "epochs": 1, "samples": 2,
     "preset": None, "device": "cpu", "feature_method": "fastrp", "feature_dimension": 3, "learning_rate": 0.05,
-    "weight_average": 0.0, "validation": 0.3,
+    "weight_average": 0.0, "validation": 0.3, "sequence_channels": 4, "head": 4,
 }  # fmt: skip
 BEGIN = datetime(2020, 1, 15, 7, 30)
 RING = 8
@@ -96,6 +96,8 @@ def cases(draw: st.DrawFn) -> Case:
         "features": draw(st.sampled_from(["own", "fastrp", "own+fastrp"])),
         "history": draw(st.sampled_from(["strict", "inclusive"])),
         "label_inputs": draw(st.booleans()),
+        **{name: draw(st.booleans()) for name in ("label_sequences", "label_features", "activity")},
+        **draw(st.sampled_from(([{}] * 3) + [{"folds": 2, "second_stage": "logistic", "calibrate": True}])),
         "refit": draw(st.booleans()),
         "seed": draw(st.integers(0, 3)),
     }

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -59,3 +60,11 @@ def test_what_was_fitted_is_part_of_the_state() -> None:
     one.fit(torch.tensor([[3.0], [7.0]]))
     other.load_state_dict(one.state_dict())
     assert other(torch.tensor([[9.0]])).tolist() == [[2.0]]
+
+
+def test_a_fit_to_no_rows_changes_nothing() -> None:
+    layer = Standardise(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer.fit(torch.zeros(0, 1))
+    assert layer(torch.tensor([[3.0]])).tolist() == [[3.0]]

@@ -16,7 +16,16 @@ from chronospike.training.loop import EpochReport, State, Trainer, TrainingFailu
 from chronospike.training.metrics import Scores, score_predictions
 from chronospike.training.network import balanced_class_weights
 from chronospike.training.task import make_task
-from tests.small_runs import CPU, break_loss, same_weights, small_graph, small_network, small_settings, small_trainer
+from tests.small_runs import (
+    CPU,
+    READS,
+    break_loss,
+    same_weights,
+    small_graph,
+    small_network,
+    small_settings,
+    small_trainer,
+)
 
 
 def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
@@ -297,3 +306,26 @@ def test_the_selection_metric_decides_which_epoch_is_best(monkeypatch: pytest.Mo
         monkeypatch.setattr(trainer, "validate", lambda told=told: next(told))
         trainer.run()
         assert trainer.state.best_epoch == best
+
+
+def test_with_selection_last_no_epoch_is_chosen_and_patience_does_not_matter() -> None:
+    settings = small_settings(epochs=3, patience=1, selection="last")
+    assert not State(epoch=2, waited=2).finished(settings)
+    assert State(epoch=3, waited=3).finished(settings)
+
+
+def test_where_nobody_validates_and_the_last_epoch_is_taken_there_are_no_scores() -> None:
+    network = small_network(epochs=2)
+    trainer = Trainer(network.for_task(network.task.with_all_labels()), network.settings, stop_after=2)
+    trainer.run()
+    assert all(math.isnan(report.validation_macro_f1) for report in trainer.state.history)
+    assert [report.best for report in trainer.state.history] == [False, True]
+
+
+@pytest.mark.parametrize("weight_average", [0.0, 0.9])
+def test_what_numbers_are_standardised_by_is_not_trained(weight_average: float) -> None:
+    trainer = small_trainer(**READS, epochs=1, weight_average=weight_average)
+    before = {name: value.clone() for name, value in trainer.model.standardise.state_dict().items()}
+    trainer.run()
+    assert same_weights(trainer.model.standardise.state_dict(), before)
+    assert same_weights(trainer.ema_model.standardise.state_dict(), before)

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from chronospike.methods.chronospike import tree_inputs
 from chronospike.methods.chronospike.captured_step import CapturedStep
+from chronospike.methods.chronospike.learner import ChronoSpikeLearner
 from chronospike.nn.dropout import keep_mask, new_key, scale
 from chronospike.training.loop import Trainer, TrainingFailure
 from chronospike.training.step import PlainStep
-from tests.small_runs import small_trainer
+from tests.small_runs import BAG, READS, same_weights, small_network, small_trainer
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 GPU = torch.device("cuda")
@@ -142,3 +143,63 @@ def test_label_inputs_are_captured_too() -> None:
     trainer = gpu_trainer(label_inputs=True, epochs=4)
     assert isinstance(trainer.step, CapturedStep)
     assert losses(trainer)[-1] < losses(gpu_trainer(label_inputs=True, epochs=4), 1)[0]
+
+
+QUIET: dict[str, Any] = {
+    "dropout": 0.0, "temporal_dropout": 0.0, "head_dropout": 0.0, "contrastive": 0.0, "precision": "single",
+    "epochs": 10,
+}  # fmt: skip
+
+
+@needs_gpu
+@pytest.mark.parametrize("weight_average", [0.0, 0.9])
+def test_a_captured_step_reads_labels_of_roots_as_a_plain_one_does(weight_average: float) -> None:
+    values = {**QUIET, **READS, "weight_average": weight_average}
+    captured, plain = gpu_trainer(**values), gpu_trainer(**values, kernels="plain")
+    assert isinstance(captured.step, CapturedStep)
+    assert isinstance(plain.step, PlainStep)
+    np.testing.assert_allclose(losses(captured), losses(plain), rtol=1e-3)
+    nodes = np.arange(120)
+    one, other = (trainer.network.infer(trainer.ema_model, nodes)[0] for trainer in (captured, plain))
+    # A membrane within rounding of its threshold may fall on either side, rarely.
+    assert ((one - other).abs().amax(dim=1) < 0.02).float().mean() > 0.95
+
+
+@needs_gpu
+@pytest.mark.parametrize("away", [False, True])
+def test_labels_of_roots_are_captured_wherever_the_features_are(away: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = losses(gpu_trainer(**{**QUIET, **READS}, kernels="plain"))
+    if away:
+        monkeypatch.setattr(tree_inputs, "_GPU_SHARE", 1e-9)
+    trainer = gpu_trainer(**{**QUIET, **READS})
+    assert (trainer.network.inputs.host is not None) is away
+    assert isinstance(trainer.step, CapturedStep)
+    np.testing.assert_allclose(losses(trainer), expected, rtol=1e-3)
+
+
+@needs_gpu
+def test_two_captured_runs_with_labels_of_roots_are_identical() -> None:
+    values = {**READS, "epochs": 5, "weight_average": 0.9}
+    one, other = gpu_trainer(**values), gpu_trainer(**values)
+    assert losses(one) == losses(other)
+    assert same_weights(one.ema_model.state_dict(), other.ema_model.state_dict())
+
+
+@needs_gpu
+def test_half_precision_reads_labels_of_roots_nearly_as_single_does() -> None:
+    values = {**QUIET, **READS}
+    single, half = gpu_trainer(**values), gpu_trainer(**{**values, "precision": "half"})
+    np.testing.assert_allclose(losses(half), losses(single), rtol=0.05)
+
+
+@needs_gpu
+@pytest.mark.parametrize("selection", ["macro_f1", "last"])
+def test_a_bag_of_captured_networks_is_that_of_plain_ones(selection: str) -> None:
+    found = []
+    for kernels in ("auto", "plain"):
+        network = small_network(
+            device=GPU, **{**QUIET, **BAG}, selection=selection, patience=10, weight_average=0.9, kernels=kernels
+        )
+        fitted = ChronoSpikeLearner(network.settings).fit(network.task)
+        found.append(fitted.probabilities(np.arange(120)))
+    assert (np.abs(found[0] - found[1]).max(axis=1) < 0.05).mean() > 0.9

@@ -124,3 +124,20 @@ def test_a_ratio_that_leaves_nothing_to_train_on_is_refused() -> None:
     few = np.where(np.arange(120) < 4, graph.labels, -1)
     with pytest.raises(InputError, match="4 labelled nodes at ratio 0.2 leave 0 to train on"):
         split_for(graph.with_labels(few, graph.class_names), Settings(ratio=0.2))
+
+
+def test_known_nodes_are_those_that_train_and_those_that_validate() -> None:
+    task = make_task(_six(), Settings(), CPU, SPLIT, needs_features=False)
+    assert task.known.tolist() == [0, 1, 2, 3, 5]
+    assert task.until(1).known.tolist() == [0, 1, 2]
+
+
+def test_a_task_divided_otherwise_keeps_its_test_nodes_and_its_seed() -> None:
+    task = make_task(_six(), Settings(seed=5), CPU, SPLIT, needs_features=False)
+    other = task.divided(np.array([0, 1]), np.array([3]))
+    assert [part.tolist() for part in (other.split.train, other.split.validation, other.split.test)] == [
+        [0, 1],
+        [3],
+        [4],
+    ]
+    assert (other.seed, task.divided(np.array([0]), np.array([3]), seed=8).seed) == (5, 8)

@@ -1,10 +1,10 @@
 """The known labels around a node, in numbers: what the strongest simple methods read.
 
 With Y the one-hot known labels and S the operator of label propagation at some recency, a node reads S Y, S² Y and
-diffusions of Y, each row normalised. A node must never see its own label. One hop does not lead back to it; of two hops
-its own part, the diagonal of S², is taken away, in whole numbers, so that nothing is left in the last digits. For
-diffusions the known nodes are divided into folds, and what a known node reads comes from the labels of the other folds.
-All other nodes read all known labels.
+diffusions of Y, each row normalised. A node must never see its own label. One hop does not lead back to it. For the
+rest the known nodes are divided into folds, and what a known node reads comes from the labels of the other folds:
+taking its own label alone away would show it all the same, as what is missing beside the rows of those with the same
+neighbours. All other nodes read all known labels.
 """
 
 from __future__ import annotations
@@ -63,66 +63,50 @@ def label_features(
     for place, recency in enumerate(recencies):
         operator = recency_operator(graph, recency, last_step)
         result[:, place, 0] = _shares(operator @ everyone)
-        result[:, place, 1] = _shares(two_hops(operator, everyone))
-        for kind, values in enumerate(_diffused(operator, fold_of, everyone, diffusions), start=2):
+        for kind, values in enumerate(_by_folds(operator, fold_of, everyone, _coefficients(diffusions)), start=1):
             result[:, place, kind] = _shares(values)
     return result.reshape(graph.num_nodes, -1)
 
 
-def _diffused(
-    operator: Operator, fold_of: Nodes, start: NDArray[np.float64], diffusions: Sequence[tuple[float, int]]
-) -> NDArray[np.float64]:
-    """`[D, N, C]` the diffusions of Y = `start [N, C]`, of every node without the labels of its own fold.
+def _coefficients(diffusions: Sequence[tuple[float, int]]) -> NDArray[np.float32]:
+    """`[1 + D, rounds + 1]` of Sᵏ Y for k = 0, 1, …: two hops, then each diffusion.
 
-    R rounds of F ← α S F + (1 - α) Y give (1 - α) Σ αᵏ Sᵏ Y over k < R, and α^R S^R Y: all diffusions are sums of the
-    same powers.
+    R rounds of F ← α S F + (1 - α) Y give (1 - α) Σ αᵏ Sᵏ Y over k < R, and α^R S^R Y.
     """
+    result = np.zeros((1 + len(diffusions), 1 + max([2, *(rounds for _, rounds in diffusions)])), dtype=np.float32)
+    result[0, 2] = 1
+    for row, (alpha, rounds) in enumerate(diffusions, start=1):
+        result[row, :rounds] = (1 - alpha) * alpha ** np.arange(rounds)
+        result[row, rounds] = alpha**rounds
+    return result
+
+
+def _by_folds(
+    operator: Operator, fold_of: Nodes, start: NDArray[np.float64], coefficients: NDArray[np.float32]
+) -> NDArray[np.float64]:
+    """`[F, N, C]` sums of `coefficients [F, R]` times Sᵏ Y, Y = `start [N, C]`, without the labels of a node's fold."""
     from chronospike.data.label_kernel import spread_rows
 
-    (nodes, classes), folds = start.shape, max(1, int(fold_of.max(initial=0)) + 1)
-    result = np.zeros((len(diffusions), nodes, classes))
+    (nodes, classes), folds = start.shape, int(fold_of.max(initial=0)) + 1
+    result = np.zeros((len(coefficients), nodes, classes))
     weights = operator.data.astype(np.float32)
     at_once = max(1, _MOST_VALUES // (nodes * folds))
-    for first in range(0, classes if diffusions else 0, at_once):
+    for first in range(0, classes, at_once):
         some = start[:, first : first + at_once].astype(np.float32)
         values = np.zeros((nodes, folds * some.shape[1]), dtype=np.float32)
         known = np.flatnonzero(fold_of >= 0)
         values.reshape(nodes, folds, -1)[known, fold_of[known]] = some[known]
         out = np.empty_like(values)
-        sums = np.stack([np.float32(1 - alpha if rounds else 1) * values for alpha, rounds in diffusions])
-        for k in range(1, max(rounds for _, rounds in diffusions) + 1):
-            shares = np.array([_coefficient(alpha, rounds, k) for alpha, rounds in diffusions], dtype=np.float32)
-            work = partial(spread_rows, operator.indptr, operator.indices, weights, values, out, sums, shares)
-            run_chunks(work, nodes)
+        sums = coefficients[:, 0, None, None] * values
+        for shares in coefficients.T[1:]:
+            arrays = (operator.indptr, operator.indices, weights, values, out, sums, np.ascontiguousarray(shares))
+            run_chunks(partial(spread_rows, *arrays), nodes)
             values, out = out, values
-        by_fold = sums.reshape(len(diffusions), nodes, folds, -1)
+        by_fold = sums.reshape(len(coefficients), nodes, folds, -1)
         # Added up without a node's own fold: taking it away from the sum would leave its labels in the last digits.
         for fold in range(folds):
             result[:, fold_of != fold, first : first + at_once] += by_fold[:, fold_of != fold, fold]
     return result
-
-
-def _coefficient(alpha: float, rounds: int, k: int) -> float:
-    """Of Sᵏ Y after so many rounds of diffusion."""
-    return 0.0 if k > rounds else alpha**k if k == rounds else (1 - alpha) * alpha**k
-
-
-def two_hops(operator: Operator, start: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(S² - diag S²) Y for Y = `start` `[N, C]` of zeros and ones: two hops that do not return.
-
-    The sums are exact, of entries of S that are rounded to a multiple of a power of two: with other numbers the parts
-    that lead back would not cancel to the last digit, and what remained would tell the node's own label.
-    """
-    # No sum of products of two entries may exceed 62 bits.
-    most = float(operator.sum(axis=1).max(initial=1.0))
-    scale = 2.0 ** np.floor(31 - np.log2(max(1.0, most)))
-    whole = operator.copy()
-    whole.data = np.rint(operator.data * scale).astype(np.int64)
-    # S is symmetric but for roundings, and the diagonal must be that of what is multiplied.
-    own = np.asarray(whole.multiply(whole.T).sum(axis=1)).reshape(-1, 1)
-    labels = start.astype(np.int64)
-    found: NDArray[np.float64] = (whole @ (whole @ labels) - own * labels) / scale**2
-    return found
 
 
 def _one_hot(nodes: int, classes: int, known: Nodes, labels: Nodes) -> NDArray[np.float64]:

@@ -60,7 +60,9 @@ class Standardise(nn.Module):
         self.register_buffer("deviation", torch.ones(width))
 
     def fit(self, rows: Tensor) -> None:
-        """Take mean and deviation from `rows [K, F]`; a column that does not vary is only centred."""
+        """Take mean and deviation from `rows [K, F]`, if any; a column that does not vary is only centred."""
+        if not len(rows):
+            return
         mean, deviation = rows.double().mean(dim=0), rows.double().std(dim=0, correction=0)
         self.mean.copy_(mean)
         self.deviation.copy_(torch.where(deviation > 1e-6, deviation, 1.0))

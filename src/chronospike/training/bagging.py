@@ -8,7 +8,7 @@ chosen, nodes beside the fold choose it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from chronospike.training.learner import Cost, Fitted, Progress
 from chronospike.training.metrics import score_predictions
 from chronospike.training.network import Network
 from chronospike.training.run_folder import RunFolder
-from chronospike.training.second_stage import KINDS, SecondStage, choose_second_stage, other_stages
+from chronospike.training.second_stage import KINDS, choose_second_stage, other_stages
 from chronospike.training.settings import TrainingSettings
 from chronospike.training.task import Nodes, Task
 from chronospike.training.weights import save_weights
@@ -39,6 +39,13 @@ from chronospike.training.weights import save_weights
 _FEWEST = 8
 # The name of the part that every bag has, and of the fact in a weights file that makes it one.
 NETWORK, FOLDS = "network", "folds"
+# The mean of the networks and of the mean of all second stages.
+BLEND = "blend"
+_PREFERENCE = (BLEND, "stack: mean", "stack: boosting", "stack: trees", "stack: logistic", NETWORK)
+# Boosting takes a tree per class each round, over columns of which there are more the more classes there are: its time
+# grows with the square of their number. Beyond so many `auto` leaves it out.
+_BOOSTED_CLASSES = 40
+QUICK = ("logistic", "trees")
 
 
 @dataclass(frozen=True)
@@ -81,8 +88,9 @@ def fold_task(task: Task, folds: Folds, fold: int, settings: TrainingSettings) -
     seed = stream(task.seed, "bag", fold) >> 1
     if settings.selection == "last":
         return task.divided(rest, rest[:0], seed)
-    share = len(task.split.validation) / max(1, len(task.known))
-    held = hold_out(task.labels(rest), share, seed)
+    if not len(task.split.validation):
+        return task.divided(rest, rest[:0], seed)
+    held = hold_out(task.labels(rest), len(task.split.validation) / len(task.known), seed)
     return task.divided(rest[~held], rest[held], seed)
 
 
@@ -93,7 +101,7 @@ class BagFitted(Fitted):
         task: with the split as it was made.
         networks: one for each fold, in their order.
         out_of_fold: `[K, C]` of the nodes of the folds: what is predicted of them by what has not learned from them.
-        others: second stages that were not chosen, by the names of their parts, to be scored beside the chosen one.
+        others: final stages that were not chosen, by the names of their parts, to be scored beside the chosen one.
     """
 
     def __init__(
@@ -104,7 +112,7 @@ class BagFitted(Fitted):
         final: FinalStage,
         out_of_fold: Values,
         cost: Cost,
-        others: Mapping[str, SecondStage] | None = None,
+        others: Mapping[str, FinalStage] | None = None,
     ) -> None:
         self.given, self.task, self.split = task, task.with_all_labels(), task.split
         self.networks, self.folds, self.final = networks, folds, final
@@ -114,6 +122,11 @@ class BagFitted(Fitted):
     @property
     def calibration(self) -> FinalStage | None:
         return self.final if self.final.chosen_nodes else None
+
+    @property
+    def was_refitted(self) -> bool:
+        """Never: no network has learned from its fold, and `held_out` is there for all known nodes."""
+        return False
 
     def each(self, nodes: Nodes, on_nodes: Progress | None = None) -> NDArray[np.float32]:
         """`[networks, K, C]` what every network says of `nodes`."""
@@ -144,7 +157,9 @@ class BagFitted(Fitted):
 
     def until(self, last_step: int) -> BagFitted:
         task = self.given.until(last_step)
-        networks = [network.for_task(task.with_all_labels()) for network in self.networks]
+        # One table of what is read of roots for all of them.
+        first = self.networks[0].for_task(task.with_all_labels())
+        networks = _members(first, [network.module for network in self.networks])
         return BagFitted(task, networks, self.folds, self.final, self.out_of_fold, self.cost)
 
     def held_out(self) -> Fitted:
@@ -168,21 +183,23 @@ class BagFitted(Fitted):
         alone = [f1(found, labels) for found in self.each(test)]
         mean = {name: float(np.mean([scores[name] for scores in alone])) for name in alone[0]}
         logs = self.bagged(test)
-        chosen = "bag" if self.final.stage is None else f"stack: {self.final.stage.kind}"
-        stages = {**self.others, **({} if self.final.stage is None else {chosen: self.final.stage})}
-        rows = stage_rows(logs, self.task, test) if stages else None
+        chosen = "bag" if self.final.stage is None else self.final.name
+        stages = {**self.others, **({} if self.final.stage is None else {chosen: self.final})}
         parts: list[dict[str, Any]] = [
             {"name": NETWORK, "title": f"one network, mean of {count}", "held_out": known.get(NETWORK), "test": mean},
             {"name": "bag", "title": f"bag of {count} networks", "held_out": None, "test": f1(softmax(logs), labels)},
         ]
         for name in known:
             if name != NETWORK:
-                found = f1(stages[name].probabilities(rows), labels) if name in stages and rows is not None else None
-                parts.append({"name": name, "title": name, "held_out": known[name], "test": found})
+                found = f1(stages[name].uncalibrated(logs, self.task, test), labels) if name in stages else None
+                title = "mean of bag and stacks" if name == BLEND else name
+                parts.append({"name": name, "title": title, "held_out": known[name], "test": found})
         return [{**part, "chosen": part["name"] == chosen, "on": "out-of-fold"} for part in parts]
 
-    def _estimate(self) -> dict[str, Any]:
-        """What the folds say of the score to be expected, and how much they differ."""
+    def _estimate(self) -> dict[str, Any] | None:
+        """What the folds say of the score to be expected, and how much they differ; None on a graph without them."""
+        if not len(self.folds.nodes):
+            return None
         labels, folds = self.task.labels(self.folds.nodes), self.folds.number
         each = [f1(self.out_of_fold[folds == fold], labels[folds == fold]) for fold in np.unique(folds)]
         spread = {
@@ -239,28 +256,47 @@ def finish(
         found, _ = network.infer(network.module, folds.members(fold))
         logs[folds.number == fold] = log_probabilities(found.numpy())
     networks = [network.for_task(task.with_all_labels()) for network in networks]
-    stages: dict[str, SecondStage | None] = {NETWORK: None}
     out_of_fold = {NETWORK: softmax(logs)}
+    stages: dict[str, FinalStage] = {NETWORK: FinalStage()}
     if settings.second_stage != "none" and folds.count > 1:
-        kinds = KINDS if settings.second_stage == "auto" else (settings.second_stage,)
+        every = KINDS if classes <= _BOOSTED_CLASSES else QUICK
+        kinds = every if settings.second_stage == "auto" else (settings.second_stage,)
         rows, seed = stage_rows(logs, task, folds.nodes), stream(task.seed, "second stage")
         chosen = choose_second_stage(rows, labels, classes, folds.number, seed, kinds, watch=watch, is_late=is_late)
         if chosen is not None:
-            out_of_fold |= {f"stack: {kind}": values for kind, values in chosen.out_of_fold.items()}
             late = is_late is not None and is_late()
-            every = [chosen.stage] if late else other_stages(chosen, rows, labels, seed)
-            stages |= {f"stack: {stage.kind}": stage for stage in every}
-    scores = {name: mean_f1(values, labels) for name, values in out_of_fold.items() if name in stages}
-    if settings.second_stage not in ("auto", "none") and len(scores) > 1:
-        del scores[NETWORK]
-    name = max(scores, key=lambda key: scores[key])
-    held_out = out_of_fold[name]
-    final = FinalStage(stages[name], held_out={part: f1(values, labels) for part, values in out_of_fold.items()})
+            for stage in [chosen.stage] if late else other_stages(chosen, rows, labels, seed):
+                out_of_fold[f"stack: {stage.kind}"] = chosen.out_of_fold[stage.kind]
+                stages[f"stack: {stage.kind}"] = FinalStage(stage)
+            mean = stages.get("stack: mean")
+            if mean is not None:
+                out_of_fold[BLEND] = (out_of_fold["stack: mean"] + out_of_fold[NETWORK]) / 2
+                stages[BLEND] = replace(mean, share=0.5)
+    if settings.second_stage not in ("auto", "none") and len(stages) > 1:
+        del stages[NETWORK]
+    name = preferred({part: out_of_fold[part] for part in stages}, labels)
+    held_out, scores = out_of_fold[name], {part: f1(values, labels) for part, values in out_of_fold.items()}
+    final = replace(stages[name], held_out=scores, name=name)
     if settings.calibrate:
         final = final.calibrated(held_out, labels, "out-of-fold")
         held_out = with_temperature(held_out, final.temperature)
-    others = {part: stage for part, stage in stages.items() if stage is not None and part != name}
+    others = {part: stage for part, stage in stages.items() if part not in (name, NETWORK)}
     return BagFitted(task, networks, folds, final, held_out, cost, others)
+
+
+def preferred(out_of_fold: Mapping[str, Values], labels: NDArray[np.int64]) -> str:
+    """The part to predict with: the first of `_PREFERENCE` that is not worse than the best by more than chance.
+
+    Means over several models come first: of parts that held-out nodes cannot tell apart, they are the safer ones.
+    """
+    scores = {part: mean_f1(values, labels) for part, values in out_of_fold.items()}
+    best = max(scores, key=lambda part: scores[part])
+    right = {part: values.argmax(axis=1) == labels for part, values in out_of_fold.items()}
+    for part in sorted(scores, key=lambda part: _PREFERENCE.index(part)):
+        apart = right[best].astype(np.float64) - right[part]
+        if scores[best] - scores[part] <= apart.std() / np.sqrt(len(labels)):
+            return part
+    return best
 
 
 def loaded_bag(
@@ -271,16 +307,22 @@ def loaded_bag(
     Args:
         out_of_fold, path: what `out_of_fold_table` gave, and where it was read from.
     """
-    networks = []
-    for module in modules:
-        member = network.for_task(task.with_all_labels())
-        member.module = module
-        networks.append(member)
-    folds, values = _placed(out_of_fold, task, path)
+    networks = _members(network.for_task(task.with_all_labels()), modules)
+    folds, values = _placed(out_of_fold, task, path, len(networks))
     if final.stage is not None and final.stage.classes != task.graph.num_classes:
         raise StorageError(f"{path.parent} holds a second stage of {final.stage.classes} classes. Train the run again")
     parameters = sum(value.numel() for module in modules for value in module.parameters())
     return BagFitted(task, networks, folds, final, values, Cost(parameters))
+
+
+def _members(network: Network, modules: Sequence[nn.Module]) -> list[Network]:
+    """The same network with each of the modules."""
+    members = []
+    for module in modules:
+        member = network.for_task(network.task)
+        member.module = module
+        members.append(member)
+    return members
 
 
 def out_of_fold_table(bag: BagFitted) -> pa.Table:
@@ -299,15 +341,19 @@ def read_out_of_fold(path: Path) -> pa.Table:
         raise StorageError(f"{path} is damaged ({' '.join(str(error).split())[:200]}). Train the run again") from error
 
 
-def _placed(table: pa.Table, task: Task, path: Path) -> tuple[Folds, Values]:
-    """Folds and probabilities `[K, C]` of the nodes that are known in the graph of the task."""
+def _placed(table: pa.Table, task: Task, path: Path, count: int) -> tuple[Folds, Values]:
+    """Folds, `count` of them, and probabilities `[K, C]` of the nodes that are known in the graph of the task."""
     try:
         names = [f"probability {name}" for name in task.graph.class_names]
+        if any(table[name].null_count for name in ("node", "fold", *names)):
+            raise ValueError("a value is missing")
         values = np.column_stack([table[name].to_numpy() for name in names]).astype(np.float64)
         number = table["fold"].to_numpy().astype(np.int64)
         places = task.graph.ids.lookup(pa.concat_arrays(table["node"].chunks))
-        if len(number) == 0 or number.min() < 0 or not np.isfinite(values).all():
-            raise ValueError("folds or probabilities are out of range")
+        if not np.array_equal(np.unique(number), np.arange(count)):
+            raise ValueError(f"its folds are not those of {count} networks")
+        if not ((values >= 0) & (values <= 1)).all():
+            raise ValueError("a probability is out of range")
     except (pa.ArrowException, KeyError, ValueError, TypeError) as error:
         raise StorageError(f"{path} is damaged ({' '.join(str(error).split())[:200]}). Train the run again") from error
     here = np.isin(places, task.known)

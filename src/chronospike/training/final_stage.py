@@ -5,6 +5,7 @@ Both are learned from probabilities of nodes whose labels the network in questio
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,7 @@ from chronospike.training.task import Nodes, Task
 Values = NDArray[np.float64]
 
 FORMAT = "chronospike-final-stage"
+_ENTRY = "chronospike"
 # Below this a probability says no more than that the class is out of the question.
 _FLOOR = 1e-6
 
@@ -40,6 +42,7 @@ class FinalStage:
         temperature: 1 leaves probabilities as they are.
         chosen_on: what nodes the temperature was fitted to: `out-of-fold` or `validation`.
         chosen_nodes: how many.
+        name: of the part that this is.
         held_out: Macro- and Micro-F1 of each part on nodes that it has not learned from.
     """
 
@@ -48,6 +51,7 @@ class FinalStage:
     temperature: float = 1.0
     chosen_on: str = "validation"
     chosen_nodes: int = 0
+    name: str = "network"
     held_out: Mapping[str, dict[str, float]] = field(default_factory=dict)
 
     def probabilities(self, logs: Values, task: Task, nodes: Nodes) -> Values:
@@ -68,14 +72,14 @@ class FinalStage:
         return replace(self, temperature=found, chosen_on=chosen_on, chosen_nodes=len(labels))
 
     def save(self, path: Path) -> None:
-        """Write as safetensors, all or nothing."""
-        tensors = {} if self.stage is None else self.stage.tensors()
-        facts = {"temperature": self.temperature, "share": self.share, "chosen_on": self.chosen_on, "chosen_nodes": self.chosen_nodes}
-        facts |= {"held_out": dict(self.held_out)}
-        content = save(
-            {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in tensors.items()},
-            {"format": FORMAT, "facts": json.dumps(facts)},
-        )
+        """Write as safetensors, all or nothing; the same stage always gives the same bytes (see `weights`)."""
+        stored = {} if self.stage is None else self.stage.tensors()
+        tensors = {name: np.ascontiguousarray(value) for name, value in stored.items()}
+        facts = {"share": self.share, "temperature": self.temperature, "chosen_on": self.chosen_on}
+        facts |= {"chosen_nodes": self.chosen_nodes, "name": self.name}
+        entry = {"format": FORMAT, **facts, "held_out": dict(self.held_out)}
+        entry["sha256"] = _digest(tensors, entry)
+        content = save({name: torch.from_numpy(value) for name, value in tensors.items()}, {_ENTRY: json.dumps(entry)})
         with atomic_file(path) as partial:
             partial.write_bytes(content)
 
@@ -84,25 +88,32 @@ class FinalStage:
         """The inverse of `save`; what comes from a file is checked."""
         try:
             with safe_open(path, framework="np") as file:
-                metadata = file.metadata() or {}
+                entry = json.loads((file.metadata() or {})[_ENTRY])
                 tensors: dict[str, Any] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            facts = json.loads(metadata["facts"])
-            temperature, nodes = float(facts["temperature"]), int(facts["chosen_nodes"])
-            share = float(facts["share"])
+            if entry["format"] != FORMAT or entry.pop("sha256") != _digest(tensors, entry):
+                raise ValueError("it is not what was written")
             held_out = {
                 str(part): {name: float(scores[name]) for name in ("macro_f1", "micro_f1")}
-                for part, scores in dict(facts["held_out"]).items()
+                for part, scores in dict(entry["held_out"]).items()
             }
-            if metadata["format"] != FORMAT or not (0 < temperature < np.inf and 0 <= share <= 1):
-                raise ValueError("it is not what was written")
-        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+            temperature, nodes = float(entry["temperature"]), int(entry["chosen_nodes"])
+            share = float(entry["share"])
+            if not (0 < temperature < np.inf and 0 <= share <= 1):
+                raise ValueError(f"its temperature is {temperature}, its share {share}")
+            stage = SecondStage.from_tensors(tensors) if tensors else None
+            return cls(stage, share, temperature, str(entry["chosen_on"]), nodes, str(entry["name"]), held_out)
+        except (SafetensorError, OSError, AttributeError, KeyError, TypeError, ValueError, StorageError) as error:
             why = " ".join(str(error).split())[:200]
             raise StorageError(f"{path} is damaged ({why}). Train the run again") from error
-        try:
-            stage = SecondStage.from_tensors(tensors) if tensors else None
-        except StorageError as error:
-            raise StorageError(f"{path} is damaged: {error}") from error
-        return cls(stage, share, temperature, str(facts["chosen_on"]), nodes, held_out)
+
+
+def _digest(tensors: Mapping[str, NDArray[Any]], entry: Mapping[str, Any]) -> str:
+    """SHA-256 over the facts and every array's name, type, shape and bytes."""
+    digest = hashlib.sha256(json.dumps(dict(entry), sort_keys=True).encode())
+    for name in sorted(tensors):
+        digest.update(f"\n{name} {tensors[name].dtype} {list(tensors[name].shape)}\n".encode())
+        digest.update(np.ascontiguousarray(tensors[name]).tobytes())
+    return digest.hexdigest()
 
 
 def stage_rows(logs: Values, task: Task, nodes: Nodes) -> NDArray[np.float32]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import time
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -124,18 +125,24 @@ class GradientLearner(Learner[Trained]):
     def _fit_folds(self, network: Network, folds: Folds, context: FitContext) -> BagFitted:
         """One network after the other on the same inputs, then what follows them."""
         task, s, run = network.task, self.settings, context.run
+
+        def new_trainer(fold: int) -> Trainer:
+            member = network.for_task(fold_task(task, folds, fold, s))
+            member.module = member.new_module()
+            return Trainer(member, s, self._last_epoch)
+
+        if run is not None and context.resume:
+            _extend_folds(new_trainer, folds.count, s, run)
         networks: list[Network] = []
         states = []
         for fold in range(folds.count):
             if networks and context.is_late():
                 context.note(f"time is up: {len(networks)} of {folds.count} networks are trained")
                 break
-            member = network.for_task(fold_task(task, folds, fold, s))
-            member.module = member.new_module()
-            trainer = Trainer(member, s, self._last_epoch)
+            trainer = new_trainer(fold)
             watched = replace(context, watcher=_of_fold(context.watcher, fold, s.epochs))
             _train(trainer, watched, None if run is None else run.fold_checkpoint(fold), is_first=fold == 0)
-            networks.append(member)
+            networks.append(trainer.network)
             states.append(trainer.state)
         cost = Cost(
             parameters=sum(map(_parameters, networks)),
@@ -156,7 +163,8 @@ class GradientLearner(Learner[Trained]):
         network = self.network(task, training=False)
         described = description(metadata)
         count = described.pop(FOLDS, 0)
-        if described != network.description() or count > self.settings.folds:
+        fits = described == network.description() and isinstance(count, int) and 0 <= count <= self.settings.folds
+        if not fits:
             raise StorageError(
                 f"{run.weights} does not match the network that the settings and the graph describe. Use the graph and "
                 "features of the training"
@@ -180,16 +188,20 @@ class GradientLearner(Learner[Trained]):
 
     def is_finished(self, run: RunFolder) -> bool:
         before = run.settings(type(self.settings))
-        checkpoint = run.fold_checkpoint(0) if run.fold_checkpoint(0).is_file() else run.checkpoint
-        if not checkpoint.is_file():
+        paths = [run.checkpoint, *(run.fold_checkpoint(fold) for fold in range(self.settings.folds))]
+        # There may be fewer folds than were asked for, or none.
+        checkpoints = [path for path in paths if path.is_file()]
+        if not checkpoints:
             if self.settings == before:
                 return True
             raise StorageError(
                 f"{run.path} cannot be trained for longer: its folder checkpoint/ is missing. Start a new run"
             )
-        state = read_state(checkpoint)
-        state.extend(before, self.settings)
-        return state.finished(self.settings) and state.epoch == run.metrics().get("epochs")
+        states = [read_state(path) for path in checkpoints]
+        for state in states:
+            state.extend(before, self.settings)
+        epochs = sum(state.epoch for state in states)
+        return all(state.finished(self.settings) for state in states) and epochs == run.metrics().get("epochs")
 
 
 class GradientFitted(Fitted):
@@ -253,7 +265,7 @@ def _train(trainer: Trainer, context: FitContext, checkpoint: Path | None, is_fi
         for _ in trainer.epochs(watcher):
             if context.is_late():
                 break
-        trainer.best_model()
+        _keep(trainer)
         return
     if context.resume and checkpoint.is_file():
         load_checkpoint(trainer, checkpoint)
@@ -273,6 +285,13 @@ def _train(trainer: Trainer, context: FitContext, checkpoint: Path | None, is_fi
             saved, unsaved = time.perf_counter(), []
         if is_late:
             break
+    _keep(trainer)
+
+
+def _keep(trainer: Trainer) -> None:
+    """Take the best weights; where none are chosen and time was up before the last epoch, those there are."""
+    if trainer.stop_after is not None and not trainer.finished:
+        trainer.best = {name: value.detach().clone() for name, value in trainer.ema_model.state_dict().items()}
     trainer.best_model()
 
 
@@ -286,6 +305,25 @@ def _of_fold(watcher: Watcher | None, fold: int, epochs: int) -> Watcher | None:
         return watcher
     on_batch = watcher.on_batch
     return replace(watcher, on_batch=lambda epoch, *rest: on_batch(fold * epochs + epoch, *rest))
+
+
+def _extend_folds(
+    new_trainer: Callable[[int], Trainer], count: int, settings: TrainingSettings, run: RunFolder
+) -> None:
+    """Record that the networks of a resumed run train for longer, all of them before one does, as `_extend` does."""
+    before = run.settings(type(settings))
+    if settings == before:
+        return
+    is_done = True
+    for fold in range(count):
+        checkpoint, trainer = run.fold_checkpoint(fold), new_trainer(fold)
+        if checkpoint.is_file():
+            load_checkpoint(trainer, checkpoint)
+            trainer.state.extend(before, settings)
+            save_checkpoint(trainer, checkpoint)
+        is_done = is_done and trainer.finished
+    if not is_done:
+        run.extend(settings)
 
 
 def _extend(trainer: Trainer, run: RunFolder, checkpoint: Path, is_first: bool) -> None:

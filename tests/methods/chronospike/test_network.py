@@ -152,7 +152,7 @@ def test_without_labels_of_roots_the_description_is_what_it_was_before_there_wer
 @pytest.mark.parametrize("reads", [{}, READS])
 def test_kernels_learn_what_plain_operations_learn(reads: dict[str, Any]) -> None:
     """Values and gradients of a training batch on the CPU."""
-    quiet = {"dropout": 0.0, "temporal_dropout": 0.0, "head_dropout": 0.0, "contrastive": 0.0}
+    quiet: dict[str, Any] = {"dropout": 0.0, "temporal_dropout": 0.0, "head_dropout": 0.0, "contrastive": 0.0}
     fast, plain = (small_network(**reads, **quiet, kernels=kernels) for kernels in ("auto", "plain"))
     assert fast.plan.attention.implementation == "numba"
     found = []

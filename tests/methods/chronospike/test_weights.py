@@ -3,7 +3,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
@@ -14,6 +14,7 @@ from chronospike.nn.model import Architecture, ChronoSpike
 from chronospike.nn.tree_features import TreeFeatures
 from chronospike.training import weights
 from chronospike.training.weights import class_names, description, load_weights, save_weights
+from tests.small_runs import same_weights
 
 SMALL = Architecture(inputs=3, classes=2, hidden=(4, 4), heads=2, temporal_heads=2, feedforward=4, max_steps=5)
 
@@ -32,7 +33,9 @@ def saved(folder: Path, model: ChronoSpike | None = None) -> Path:
 
 
 def read_model(path: Path) -> ChronoSpike:
-    return cast(ChronoSpike, rebuild(*load_weights(path), path))
+from typing import Any, cast
+    return found
+>>>>>>> h-tests
 
 
 @pytest.mark.parametrize(
@@ -145,3 +148,49 @@ def test_a_tensor_too_many_is_named(tmp_path: Path) -> None:
     model.register_buffer("stowaway", torch.zeros(1))
     with pytest.raises(StorageError, match="holds the tensor 'stowaway'"):
         read_model(saved(tmp_path, model))
+
+
+READING = replace(SMALL, met=3, numbers=5, sequence_channels=4, head=6)
+
+
+def test_a_network_that_reads_labels_of_roots_comes_back_as_it_was(tmp_path: Path) -> None:
+    model = network(READING)
+    assert model.standardise is not None
+    model.standardise.fit(torch.randn(9, 5))
+    found = read_model(saved(tmp_path, model))
+    assert found.architecture == READING
+    assert same_weights(found.state_dict(), model.state_dict())
+
+
+def test_a_description_of_before_there_were_labels_of_roots_is_that_of_a_network_without(tmp_path: Path) -> None:
+    model, path = network(), tmp_path / "model.safetensors"
+    new = {"met", "numbers", "sequence_channels", "head", "head_dropout"}
+    before = {name: value for name, value in asdict(SMALL).items() if name not in new}
+    save_weights(model, path, before, ["a", "b"])
+    assert read_model(path).architecture == SMALL
+
+
+def saved_bag(folder: Path, count: Any) -> Path:
+    """Three networks that are said to be `count`."""
+    path = folder / "model.safetensors"
+    save_weights(torch.nn.ModuleList(network() for _ in range(3)), path, {**asdict(SMALL), "folds": count}, ["a", "b"])
+    return path
+
+
+def test_several_networks_come_back_in_their_order(tmp_path: Path) -> None:
+    models = [network() for _ in range(3)]
+    for number, model in enumerate(models):
+        torch.nn.init.constant_(model.classifier.bias, number)
+    path = tmp_path / "model.safetensors"
+    save_weights(torch.nn.ModuleList(models), path, {**asdict(SMALL), "folds": 3}, ["a", "b"])
+    found = rebuild(*load_weights(path), path)
+    assert isinstance(found, torch.nn.ModuleList)
+    assert [found.state_dict()[f"{number}.classifier.bias"].tolist() for number in range(3)] == [[0, 0], [1, 1], [2, 2]]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 4, -3, 101, 10**12, "many", None, [3]])
+def test_networks_of_another_number_than_is_said_are_refused_in_one_line(tmp_path: Path, count: Any) -> None:
+    path = saved_bag(tmp_path, count)
+    with pytest.raises(StorageError, match=r"model\.safetensors") as caught:
+        rebuild(*load_weights(path), path)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,355 @@
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from chronospike.data.synthetic import synthetic_graph
+from chronospike.errors import InputError, StorageError
+from chronospike.methods.chronospike.learner import ChronoSpikeLearner
+from chronospike.methods.chronospike.network import ChronoSpikeNetwork
+from chronospike.rng import stream
+from chronospike.training.bagging import (
+    BagFitted,
+    Folds,
+    fold_task,
+    loaded_bag,
+    make_folds,
+    mean_f1,
+    out_of_fold_table,
+)
+from chronospike.training.calibration import fit_temperature, with_temperature
+from chronospike.training.final_stage import log_probabilities, softmax, stage_rows
+from chronospike.training.learner import FitContext
+from chronospike.training.second_stage import choose_second_stage
+from chronospike.training.task import Task, make_task
+from tests.small_runs import (
+    BAG,
+    CPU,
+    READS,
+    noisy_graph,
+    same_weights,
+    small_network,
+    small_settings,
+    small_stages,
+    with_other_future,
+)
+
+
+def bag(context: FitContext | None = None, graph: Any = None, **values: Any) -> BagFitted:
+    network = small_network(graph or noisy_graph(), **{**BAG, **values})
+    fitted = ChronoSpikeLearner(network.settings).fit(network.task, context)
+    assert isinstance(fitted, BagFitted)
+    return fitted
+
+
+@pytest.fixture(scope="module")
+def fitted() -> BagFitted:
+    return bag()
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return small_network(noisy_graph()).task
+
+
+def relabelled(task: Task, labels: NDArray[np.int64], names: tuple[str, ...] = ("a", "b", "c")) -> Task:
+    """The task with these labels of its known nodes."""
+    everyone = np.zeros(task.graph.num_nodes, dtype=np.int64)
+    everyone[task.known] = labels
+    return replace(task, graph=task.graph.with_labels(everyone, names))
+
+
+def test_every_known_node_is_in_one_fold_and_no_test_node_in_any(task: Task) -> None:
+    folds, note = make_folds(task, 5)
+    members = [folds.members(fold) for fold in range(5)]
+    assert (folds.count, note) == (5, "")
+    assert sorted(np.concatenate(members).tolist()) == task.known.tolist()
+    assert not np.isin(np.concatenate(members), task.split.test).any()
+
+
+def test_folds_hold_every_class_in_proportion(task: Task) -> None:
+    folds, _ = make_folds(task, 4)
+    shares = [np.bincount(task.labels(folds.members(fold)), minlength=2) for fold in range(4)]
+    assert np.ptp(shares, axis=0).max() <= 1
+
+
+def test_a_class_of_fewer_nodes_than_folds_makes_fewer_of_them_and_is_named(task: Task) -> None:
+    labels = np.arange(len(task.known)) % 2
+    labels[:3] = 2
+    folds, note = make_folds(relabelled(task, labels), 5)
+    assert folds.count == 3
+    assert note == "3 folds instead of 5: class 'c' has 3 labelled node(s)"
+
+
+def test_a_class_of_one_node_leaves_two_folds(task: Task) -> None:
+    labels = np.arange(len(task.known)) % 2
+    labels[0] = 2
+    assert make_folds(relabelled(task, labels), 5)[0].count == 2
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 1], [1, 1, 1, 1, 1]])
+def test_labels_that_cannot_be_folded_are_refused(task: Task, labels: list[int]) -> None:
+    few = task.divided(task.known[: len(labels)], task.known[:0])
+    with pytest.raises(InputError, match="labelled nodes are too few for folds. Use --set folds=0"):
+        make_folds(relabelled(few, np.array(labels)), 2)
+
+
+@pytest.mark.parametrize("selection", ["macro_f1", "last"])
+def test_a_network_learns_from_all_known_nodes_but_its_fold(task: Task, selection: str) -> None:
+    folds, _ = make_folds(task, 3)
+    for fold in range(3):
+        part = fold_task(task, folds, fold, small_settings(selection=selection)).split
+        both = np.concatenate([part.train, part.validation])
+        assert sorted(both.tolist()) == np.setdiff1d(task.known, folds.members(fold)).tolist()
+        # 6 of the 96 known nodes validate, and so do as many of each 64; nobody where no epoch is chosen.
+        assert len(part.validation) == (4 if selection == "macro_f1" else 0)
+        assert part.test.tolist() == task.split.test.tolist()
+
+
+def test_where_nobody_validates_nobody_does_in_a_fold(task: Task) -> None:
+    alone = task.with_all_labels()
+    part = fold_task(alone, make_folds(alone, 3)[0], 0, small_settings()).split
+    assert (len(part.train), len(part.validation)) == (64, 0)
+
+
+def test_networks_have_seeds_of_their_own_and_read_the_same_labels(task: Task) -> None:
+    folds, _ = make_folds(task, 3)
+    parts = [fold_task(task, folds, fold, small_settings()) for fold in range(3)]
+    assert len({part.seed for part in parts} | {task.seed}) == 4
+    assert all(part.tables is task.tables for part in parts)
+
+
+@pytest.mark.parametrize("selection", ["macro_f1", "last"])
+def test_no_network_meets_a_label_of_its_fold(selection: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is trained on or validated on while a network is trained, none of it is in its fold."""
+    learned: dict[int, set[int]] = {}
+    labels = Task.labels
+
+    def of_nodes(self: Task, nodes: Any) -> Any:
+        learned.setdefault(self.seed, set()).update(nodes.tolist())
+        return labels(self, nodes)
+
+    monkeypatch.setattr(Task, "labels", of_nodes)
+    found = bag(selection=selection, second_stage="none", calibrate=False, epochs=1)
+    for fold in range(3):
+        met = learned[stream(found.given.seed, "bag", fold) >> 1]
+        assert met == set(found.given.known.tolist()) - set(found.folds.members(fold).tolist())
+
+
+def test_out_of_fold_is_what_a_nodes_own_network_says_of_it() -> None:
+    found = bag(second_stage="none", calibrate=False, epochs=1)
+    for fold, network in enumerate(found.networks):
+        members = found.folds.members(fold)
+        own = network.infer(network.module, members)[0].numpy()
+        assert np.array_equal(found.out_of_fold[found.folds.number == fold], softmax(log_probabilities(own)))
+        other = found.networks[fold - 1]
+        assert not np.array_equal(own, other.infer(other.module, members)[0].numpy())
+
+
+def test_a_bag_is_the_normalised_product_of_its_networks() -> None:
+    found = bag(second_stage="none", calibrate=False, epochs=1)
+    nodes = np.arange(20)
+    each = np.stack([network.infer(network.module, nodes)[0].numpy() for network in found.networks])
+    product = np.prod(each.astype(np.float64), axis=0) ** (1 / 3)
+    np.testing.assert_allclose(found.probabilities(nodes), product / product.sum(axis=1, keepdims=True), rtol=1e-5)
+    assert not np.array_equal(each[0], each[1])
+
+
+def test_probabilities_do_not_depend_on_what_else_is_asked_for(fitted: BagFitted) -> None:
+    everyone = fitted.probabilities(np.arange(120))
+    other = BagFitted(fitted.given, fitted.networks, fitted.folds, fitted.final, fitted.out_of_fold, fitted.cost)
+    assert np.array_equal(other.probabilities(np.array([7, 50, 7])), everyone[[7, 50, 7]])
+
+
+def test_the_second_stage_is_cross_validated_on_out_of_fold_probabilities(fitted: BagFitted) -> None:
+    labels = fitted.given.labels(fitted.folds.nodes)
+    logs = np.empty((len(labels), 2))
+    for fold, network in enumerate(fitted.networks):
+        here = fitted.folds.number == fold
+        logs[here] = log_probabilities(network.infer(network.module, fitted.folds.nodes[here])[0].numpy())
+    rows = stage_rows(logs, fitted.given.tables, fitted.folds.nodes)
+    seed = stream(fitted.given.seed, "second stage")
+    chosen = choose_second_stage(rows, labels, 2, fitted.folds.number, seed, ("logistic",))
+    assert chosen is not None
+    values = chosen.out_of_fold["logistic"]
+    assert fitted.final.temperature == fit_temperature(values, labels)
+    assert np.array_equal(fitted.out_of_fold, with_temperature(values, fitted.final.temperature))
+    assert fitted.final.held_out["network"]["micro_f1"] == pytest.approx((logs.argmax(axis=1) == labels).mean())
+
+
+def test_the_part_with_the_best_held_out_scores_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_stages(monkeypatch)
+    found = bag(second_stage="auto", epochs=1)
+    scores = {part: sum(held.values()) for part, held in found.final.held_out.items()}
+    assert set(scores) == {"network", "stack: logistic", "stack: trees", "stack: boosting", "stack: mean"}
+    chosen = "network" if found.final.stage is None else f"stack: {found.final.stage.kind}"
+    assert scores[chosen] == max(scores.values())
+    labels = found.given.labels(found.folds.nodes)
+    assert 2 * mean_f1(found.out_of_fold, labels) == pytest.approx(scores[chosen])
+
+
+def test_parts_name_one_that_is_chosen_and_its_scores_are_those_of_the_predictions(fitted: BagFitted) -> None:
+    parts = fitted.details()["parts"]
+    test = fitted.split.test
+    right = fitted.probabilities(test).argmax(axis=1) == fitted.task.labels(test)
+    assert [part["name"] for part in parts] == ["network", "bag", "stack: logistic"]
+    assert [part["test"]["micro_f1"] for part in parts if part["chosen"]] == [pytest.approx(right.mean())]
+
+
+def test_the_estimate_is_the_score_of_what_is_said_out_of_fold(fitted: BagFitted) -> None:
+    labels, number = fitted.given.labels(fitted.folds.nodes), fitted.folds.number
+    right = fitted.out_of_fold.argmax(axis=1) == labels
+    found = fitted.details()["estimate"]
+    assert (found["on"], found["nodes"], found["folds"]) == ("out-of-fold", 96, 3)
+    assert found["micro_f1"] == pytest.approx(right.mean())
+    assert found["micro_f1_std"] == pytest.approx(np.std([right[number == fold].mean() for fold in range(3)], ddof=1))
+
+
+def test_labels_drawn_at_random_are_not_foretold_out_of_fold() -> None:
+    """300 labelled nodes: five standard deviations of a share of a half are 14 points."""
+    graph = synthetic_graph(nodes=375, steps=4, classes=2, degree=3.0, feature_dim=4, timing=0.0, structure=0.0)
+    graph = graph.with_labels(np.random.default_rng(1).integers(0, 2, 375), graph.class_names)
+    found = bag(graph=graph, epochs=3, batch_size=64, learning_rate=0.02)
+    labels = found.given.labels(found.given.known)
+    most = max(np.bincount(labels)) / len(labels)
+    estimate = found.details()["estimate"]
+    assert estimate["nodes"] == 300
+    assert estimate["micro_f1"] < most + 5 * np.sqrt(0.25 / 300)
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not(fitted: BagFitted) -> None:
+    again, other = bag(), bag(seed=1)
+    for one, two in zip(fitted.networks, again.networks, strict=True):
+        assert same_weights(one.module.state_dict(), two.module.state_dict())
+    assert np.array_equal(again.out_of_fold, fitted.out_of_fold)
+    assert np.array_equal(again.probabilities(np.arange(120)), fitted.probabilities(np.arange(120)))
+    assert not np.array_equal(other.probabilities(np.arange(120)), fitted.probabilities(np.arange(120)))
+
+
+def test_a_fit_leaves_the_callers_generator_alone() -> None:
+    before = torch.random.get_rng_state()
+    bag(epochs=1)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("selection", ["macro_f1", "last"])
+def test_when_time_is_up_there_is_one_trained_network_and_an_estimate_of_its_fold(selection: str) -> None:
+    notes: list[str] = []
+    context = FitContext(deadline=time.monotonic() - 1, on_note=notes.append)
+    late = bag(context, selection=selection, epochs=4, second_stage="auto")
+    assert len(late.networks) == 1
+    assert "time is up: 1 of 3 networks are trained" in notes
+    assert late.final.stage is None
+    np.testing.assert_allclose(late.probabilities(np.arange(120)).sum(axis=1), 1)
+    assert late.details()["estimate"]["nodes"] == 32
+    initial = late.networks[0].new_module().state_dict()
+    first = fold_task(late.given, make_folds(late.given, 3)[0], 0, small_settings(selection=selection))
+    untrained = late.networks[0].for_task(first).new_module().state_dict()
+    assert not same_weights(late.networks[0].module.state_dict(), initial)
+    assert not same_weights(late.networks[0].module.state_dict(), untrained)
+
+
+def test_embeddings_of_all_networks_stand_side_by_side(fitted: BagFitted) -> None:
+    found = fitted.embeddings(np.arange(5))
+    last = fitted.networks[2].infer(fitted.networks[2].module, np.arange(5))[1].numpy()
+    assert found.shape == (5, 24)
+    assert np.array_equal(found[:, 16:], last)
+
+
+def test_held_out_is_out_of_fold_for_known_nodes_and_the_bag_for_others(fitted: BagFitted) -> None:
+    nodes = np.arange(120)
+    found, test = fitted.held_out().probabilities(nodes), fitted.split.test
+    assert np.array_equal(found[fitted.folds.nodes], fitted.out_of_fold)
+    assert np.array_equal(found[test], fitted.probabilities(test))
+
+
+def test_as_of_a_step_nothing_later_matters(fitted: BagFitted) -> None:
+    given, nodes = fitted.given, np.arange(120)
+    assert given.features is not None
+    settings, later = small_settings(**BAG), with_other_future(given.graph, 2)
+    moved = make_task(later, settings, CPU, given.split, given.features.encoder)
+    modules, table = [network.module for network in fitted.networks], out_of_fold_table(fitted)
+    twin = loaded_bag(moved, ChronoSpikeNetwork(moved, settings), modules, fitted.final, table, Path("table"))
+    assert np.array_equal(fitted.until(2).probabilities(nodes), twin.until(2).probabilities(nodes))
+    assert np.array_equal(fitted.until(2).embeddings(nodes), twin.until(2).embeddings(nodes))
+    assert not np.array_equal(fitted.probabilities(nodes), twin.probabilities(nodes))
+
+
+def test_as_of_a_step_all_networks_share_one_table_of_roots(fitted: BagFitted) -> None:
+    networks: list[Any] = list(fitted.until(2).networks)
+    assert networks[0].root_table.tables.last_step == 2
+    assert all(network.root_table is networks[0].root_table for network in networks)
+
+
+def test_progress_counts_the_nodes_of_all_networks(fitted: BagFitted) -> None:
+    told: list[tuple[int, int]] = []
+    fitted.embeddings(np.arange(90), lambda done, total: told.append((done, total)))
+    assert told == [(30, 90), (60, 90), (90, 90)]
+
+
+def _damaged(table: Any, what: str) -> Any:
+    columns = {name: table[name] for name in table.column_names}
+    if what == "a fold too many":
+        columns["fold"] = pa.array(np.where(np.arange(len(table)) == 0, 3, table["fold"].to_numpy()))
+    elif what == "a fold too few":
+        columns["fold"] = pa.array(np.zeros(len(table), dtype=np.int64))
+    elif what == "text for folds":
+        columns["fold"] = pa.array(["x"] * len(table))
+    elif what == "missing folds":
+        columns["fold"] = pa.array([None] * len(table), pa.int64())
+    elif what == "no such number":
+        columns["probability 0"] = pa.array(np.full(len(table), np.nan))
+    elif what == "no class":
+        del columns["probability 1"]
+    elif what == "no nodes":
+        del columns["node"]
+    elif what == "nodes of another kind":
+        columns["node"] = pa.array([[1]] * len(table))
+    else:
+        return table.slice(0, 0)
+    return pa.table(columns)
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "a fold too many",
+        "a fold too few",
+        "text for folds",
+        "missing folds",
+        "no such number",
+        "no class",
+        "no nodes",
+        "nodes of another kind",
+        "no rows",
+    ],
+)
+def test_a_damaged_table_of_folds_gives_one_line(fitted: BagFitted, what: str, tmp_path: Path) -> None:
+    table, path = _damaged(out_of_fold_table(fitted), what), tmp_path / "out_of_fold.parquet"
+    modules = [network.module for network in fitted.networks]
+    with pytest.raises(StorageError, match=r"out_of_fold.parquet is damaged \(.*\). Train the run again") as caught:
+        loaded_bag(fitted.given, fitted.networks[0], modules, fitted.final, table, path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_graph_without_any_of_the_labelled_nodes_has_no_estimate(fitted: BagFitted) -> None:
+    nobody = fitted.given.known[:0]
+    task = fitted.given.divided(nobody, nobody)
+    other = BagFitted(task, fitted.networks, Folds(nobody, nobody), fitted.final, np.zeros((0, 2)), fitted.cost)
+    assert other.details()["estimate"] is None
+
+
+def test_networks_without_labels_of_roots_are_bagged_too() -> None:
+    plain: dict[str, Any] = dict.fromkeys(("label_sequences", "label_features", "activity"), False)
+    found = bag(**plain, epochs=1)
+    assert READS.keys() >= plain.keys()
+    assert found.final.stage is not None
+    np.testing.assert_allclose(found.probabilities(np.arange(120)).sum(axis=1), 1)
