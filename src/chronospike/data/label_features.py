@@ -1,10 +1,10 @@
 """The known labels around a node, in numbers: what the strongest simple methods read.
 
 With Y the one-hot known labels and S the operator of label propagation at some recency, a node reads S Y, S² Y and
-diffusions of Y, each row normalised. A node must never see its own label. One hop does not lead back to it; of two hops
-its own part, the diagonal of S², is taken away, in whole numbers, so that nothing is left in the last digits. For
-diffusions the known nodes are divided into folds, and what a known node reads comes from the labels of the other folds.
-All other nodes read all known labels.
+diffusions of Y, each row normalised. A node must never see its own label. One hop does not lead back to it. For the
+rest the known nodes are divided into folds, and what a known node reads comes from the labels of the other folds:
+taking its own label alone away would show it all the same, as what is missing beside the rows of those with the same
+neighbours. All other nodes read all known labels.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chronospike.data.graph import DynamicGraph
-from chronospike.data.label_propagation import Operator, diffuse, recency_operator
+from chronospike.data.label_propagation import diffuse, recency_operator
 from chronospike.threads import run_chunks
 
 Nodes = NDArray[np.integer[Any]]
@@ -61,38 +61,20 @@ def label_features(
             operator = recency_operator(graph, recencies[place], last_step)
             everyone = _one_hot(graph.num_nodes, classes, known, labels)
             result[:, place, 0] = _shares(operator @ everyone)
-            result[:, place, 1] = _shares(two_hops(operator, everyone))
-            sums = [np.zeros((graph.num_nodes, classes)) for _ in diffusions]
+            sums = [np.zeros((graph.num_nodes, classes)) for _ in range(kinds - 1)]
             # Added up fold by fold: taking a fold away from the sum over all would leave its labels in the last digits.
-            for fold in np.unique(folds) if len(diffusions) else ():
+            for fold in np.unique(folds):
                 here = folds == fold
                 start = _one_hot(graph.num_nodes, classes, known[here], labels[here])
                 others = (fold_of != fold)[:, None]
-                for total, (alpha, rounds) in zip(sums, diffusions, strict=True):
-                    np.add(total, diffuse(operator, start, alpha, rounds), out=total, where=others)
-            for kind, total in enumerate(sums, start=2):
+                spread = (operator @ (operator @ start), *(diffuse(operator, start, *how) for how in diffusions))
+                for total, found in zip(sums, spread, strict=True):
+                    np.add(total, found, out=total, where=others)
+            for kind, total in enumerate(sums, start=1):
                 result[:, place, kind] = _shares(total)
 
     run_chunks(work, len(recencies))
     return result.reshape(graph.num_nodes, -1)
-
-
-def two_hops(operator: Operator, start: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(S² - diag S²) Y for Y = `start` `[N, C]` of zeros and ones: two hops that do not return.
-
-    The sums are exact, of entries of S that are rounded to a multiple of a power of two: with other numbers the parts
-    that lead back would not cancel to the last digit, and what remained would tell the node's own label.
-    """
-    # No sum of products of two entries may exceed 62 bits.
-    most = float(operator.sum(axis=1).max(initial=1.0))
-    scale = 2.0 ** np.floor(31 - np.log2(max(1.0, most)))
-    whole = operator.copy()
-    whole.data = np.rint(operator.data * scale).astype(np.int64)
-    # S is symmetric but for roundings, and the diagonal must be that of what is multiplied.
-    own = np.asarray(whole.multiply(whole.T).sum(axis=1)).reshape(-1, 1)
-    labels = start.astype(np.int64)
-    found: NDArray[np.float64] = (whole @ (whole @ labels) - own * labels) / scale**2
-    return found
 
 
 def _one_hot(nodes: int, classes: int, known: Nodes, labels: Nodes) -> NDArray[np.float64]:
