@@ -129,7 +129,10 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         fitted = ChronoSpikeLearner(settings).fit(task, FitContext(watcher=Watcher(on_epoch=on_epoch)))
         self.model_, self.first_model_, self.out_of_fold_ = _modules(fitted)
         self.final_ = fitted.final
-        self.classes_, self.settings_, self.known_ = classes, settings, known
+        network = fitted.networks[0] if isinstance(fitted, BagFitted) else fitted.network
+        # It may do without labels as inputs where most nodes would meet none.
+        self.settings_ = cast(ChronoSpikeNetwork, network).settings
+        self.classes_, self.known_ = classes, known
         self.encoder_ = None if task.features is None else task.features.encoder
         self.edges_ = structure_key(graph) if featured is not graph and featured.made_features else None
         self.graph_: DynamicGraph | None = graph

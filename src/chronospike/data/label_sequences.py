@@ -17,6 +17,20 @@ from chronospike.data.graph import DynamicGraph
 Nodes = NDArray[np.integer[Any]]
 
 
+def share_near_known(graph: DynamicGraph, known: Nodes, last_step: int | None = None) -> float:
+    """The share of nodes, among those with an edge by then, that have a neighbour among the `known`."""
+    is_known = np.zeros(graph.num_nodes, dtype=bool)
+    is_known[known] = True
+    rows, step, neighbours = graph.history.entries()
+    keep = step <= (graph.num_steps - 1 if last_step is None else last_step)
+    rows, neighbours = rows[keep], neighbours[keep]
+    seen, near = np.zeros((2, graph.num_nodes), dtype=bool)
+    for one, other in ((rows, neighbours), (neighbours, rows)):
+        seen[one] = True
+        near[one[is_known[other]]] = True
+    return float(near.sum() / max(1, seen.sum()))
+
+
 def label_counts(graph: DynamicGraph, known: Nodes, labels: Nodes, last_step: int | None = None) -> NDArray[np.int16]:
     """`[N, T, C + 1]` neighbours of each class at each step, the unlabelled last; at most 32,767.
 

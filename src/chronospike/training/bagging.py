@@ -114,7 +114,9 @@ class BagFitted(Fitted):
         cost: Cost,
         others: Mapping[str, FinalStage] | None = None,
     ) -> None:
-        self.given, self.task, self.split = task, task.with_all_labels(), task.split
+        self.given, self.task = task, task.with_all_labels()
+        # A validation node of a fold that no network has left out says nothing.
+        self.split = replace(task.split, validation=np.intersect1d(task.split.validation, folds.nodes))
         self.networks, self.folds, self.final = networks, folds, final
         self.out_of_fold, self.cost, self.others = out_of_fold, cost, others or {}
         self._of_all: NDArray[np.float32] | None = None

@@ -19,4 +19,6 @@ def quick_fit() -> Iterator[None]:
 
     with warnings.catch_warnings(), threadpool_limits(1, user_api="blas"):
         warnings.simplefilter("ignore", ConvergenceWarning)
+        # With many classes of few nodes each.
+        warnings.filterwarnings("ignore", "The number of unique classes is greater", UserWarning)
         yield
