@@ -35,7 +35,7 @@ from chronospike.training.task import make_task, split_for
 CPU = torch.device("cpu")
 SMALL: dict[str, Any] = {
     "hidden": [16, 8], "heads": 2, "temporal_heads": 2, "feedforward": 16, "fanouts": [3, 2], "dropout": 0.2,
-    "epochs": 2, "batch_size": 32, "learning_rate": 0.02,
+    "epochs": 2, "batch_size": 32, "learning_rate": 0.02, "folds": 0, "second_stage": "none",
 }  # fmt: skip
 # What a network may read of a root itself, with a small reader and head.
 READS: dict[str, Any] = {

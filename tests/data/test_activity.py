@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chronospike.data.activity import PROFILE_WIDTH, activity, activity_profile
+from chronospike.data.activity import PROFILE_WIDTH, SPANS, activity, activity_profile
 from chronospike.data.build import build_graph
 from chronospike.data.events import Events, Steps
 from chronospike.data.graph import DynamicGraph
@@ -41,13 +41,13 @@ def test_as_of_a_step_there_is_nothing_later(directed: bool) -> None:
 
 
 # Of the profile: log(1 + degree) in all, the largest, the mean since the first edge, distinct neighbours; shares of
-# the steps since the first and since the last edge, and with an edge; burstiness; 16 degrees.
+# the steps since the first and since the last edge, and with an edge; burstiness; 64 degrees.
 TOTAL, MOST, MEAN, DISTINCT, SINCE_FIRST, SINCE_LAST, ACTIVE, BURSTINESS = range(8)
 
 
 def test_the_profile_of_six_nodes_by_hand() -> None:
     values = activity_profile(six_nodes())
-    assert values.shape == (6, 24)
+    assert values.shape == (6, 8 + 64)
     expected: dict[int, Any] = {
         TOTAL: np.log1p([5, 3, 3, 2, 1, 0]),
         MOST: np.log1p([2, 1, 2, 1, 1, 0]),
@@ -68,8 +68,8 @@ def test_the_profile_of_six_nodes_by_hand() -> None:
 
 def test_a_graph_of_few_steps_has_zeros_before_it_begins() -> None:
     recent = activity_profile(six_nodes())[:, 8:]
-    assert not recent[:, :12].any()
-    np.testing.assert_allclose(recent[:, 12:], np.log1p(DEGREES), rtol=1e-6)
+    assert not recent[:, :60].any()
+    np.testing.assert_allclose(recent[:, 60:], np.log1p(DEGREES), rtol=1e-6)
 
 
 def test_a_constant_activity_has_a_burstiness_of_minus_one_and_none_at_all_of_zero() -> None:
@@ -90,12 +90,32 @@ def _pair(steps: list[int], count: int) -> DynamicGraph:
     return build_graph(Events(ends, ends + 1, times[index], NodeIds.range(2)), Steps(index, times, times))
 
 
-def test_of_many_steps_the_last_sixteen_are_told_one_by_one() -> None:
+def test_of_many_steps_each_is_told_and_the_last_one_comes_last() -> None:
     values = activity_profile(_pair([0, 3, 4, 19], 20))[0]
-    assert len(values) == PROFILE_WIDTH == 24
-    assert np.flatnonzero(values[8:]).tolist() == [0, 15]
+    assert len(values) == PROFILE_WIDTH == 8 + SPANS == 72
+    assert np.flatnonzero(values[8:]).tolist() == [44, 47, 48, 63]
     assert values[[TOTAL, DISTINCT]].tolist() == pytest.approx(np.log1p([4, 1]).tolist())
     assert values[[SINCE_FIRST, SINCE_LAST, ACTIVE]].tolist() == pytest.approx([1, 0, 4 / 20])
+
+
+def test_as_many_steps_as_spans_are_told_one_by_one() -> None:
+    values = activity_profile(_pair([0, 1, 63], 64))[0]
+    assert np.flatnonzero(values[8:]).tolist() == [0, 1, 63]
+
+
+def test_twice_as_many_steps_are_added_up_two_by_two() -> None:
+    """Steps 0 and 1 are the first span, steps 6 and 7 the fourth, steps 126 and 127 the last."""
+    spans = activity_profile(_pair([0, 1, 6, 127], 128))[0, 8:]
+    assert np.flatnonzero(spans).tolist() == [0, 3, 63]
+    assert spans[[0, 3, 63]].tolist() == pytest.approx(np.log1p([2, 1, 1]).tolist())
+
+
+@pytest.mark.parametrize("count", [65, 100, 127, 200])
+def test_every_step_is_in_one_span_and_spans_differ_by_one_step_at_most(count: int) -> None:
+    """Nodes that meet once at every step: a span counts its steps."""
+    lengths = np.expm1(activity_profile(_pair(list(range(count)), count))[0, 8:])
+    assert lengths.sum() == pytest.approx(count, rel=1e-5)
+    assert set(np.round(lengths)) <= {count // 64, -(-count // 64)}
 
 
 def test_of_directed_edges_both_ends_have_neighbours() -> None:

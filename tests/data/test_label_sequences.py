@@ -8,7 +8,7 @@ from chronospike.data.build import build_graph
 from chronospike.data.events import Events, Steps
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
-from chronospike.data.label_sequences import label_counts
+from chronospike.data.label_sequences import label_counts, share_near_known
 from tests.six_nodes import six_nodes
 from tests.small_runs import small_graph, with_other_future
 
@@ -90,3 +90,33 @@ def test_more_neighbours_than_sixteen_bits_hold_are_capped() -> None:
     graph = graph.with_labels(np.zeros(leaves + 1, dtype=np.int64), ("a", "b"))
     assert label_counts(graph, others[:5], np.zeros(5, dtype=np.int64))[0, 0].tolist() == [5, 0, 32_765]
     assert label_counts(graph, others[:2], np.zeros(2, dtype=np.int64))[0, 0].tolist() == [2, 0, 32_767]
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize(
+    ("known", "last", "share"),
+    [
+        # Five nodes have an edge: all the others have met node 0, and node 4 has met node 0 alone.
+        ([0], None, 4 / 5),
+        ([4], None, 1 / 5),
+        ([0, 1], None, 1),
+        ([5], None, 0),
+        ([], None, 0),
+        # By step 1 there are edges of nodes 0, 1 and 2.
+        ([0], 1, 2 / 3),
+        ([4], 1, 0),
+        ([0], 0, 1 / 2),
+    ],
+)
+def test_the_share_of_nodes_near_a_known_label_by_hand(
+    known: list[int], last: int | None, share: float, directed: bool
+) -> None:
+    assert share_near_known(_six(directed), np.array(known, dtype=np.int64), last) == pytest.approx(share)
+
+
+def test_where_nobody_has_an_edge_yet_nobody_is_near() -> None:
+    times = np.arange(2)
+    events = Events(np.array([0]), np.array([1]), np.array([1]), NodeIds.range(2))
+    graph = build_graph(events, Steps(np.array([1], dtype=np.int32), times, times))
+    assert share_near_known(graph, np.array([0, 1]), last_step=0) == 0
+    assert share_near_known(graph, np.array([0, 1])) == 1

@@ -47,7 +47,7 @@ def test_the_tables_are_those_of_the_known_labels_as_of_the_last_step() -> None:
 def test_widths_are_those_of_the_tables() -> None:
     tables = _task().tables
     assert features_width(2) == tables.features.shape[1] == 24
-    assert numbers_width(2) == tables.features.shape[1] + tables.activity.shape[1] == 48
+    assert numbers_width(2) == tables.features.shape[1] + tables.activity.shape[1] == 24 + 72
 
 
 def test_test_labels_change_no_table() -> None:

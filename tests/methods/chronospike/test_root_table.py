@@ -17,8 +17,10 @@ from tests.small_runs import CPU, small_network, small_settings
         ({"label_sequences": True}, (4, 0)),
         # Three recencies of one hop, two hops and two diffusions.
         ({"label_features": True}, (0, 36)),
-        ({"activity": True}, (0, 24)),
-        ({"label_sequences": True, "label_features": True, "activity": True}, (4, 60)),
+        ({"activity": True}, (0, 72)),
+        ({"label_sequences": True, "label_features": True, "activity": True}, (4, 108)),
+        # The last snapshot alone has no steps to count over.
+        ({"static": True, "activity": True}, (0, 0)),
     ],
 )
 def test_widths_for_three_classes(values: dict[str, Any], widths: tuple[int, int]) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -33,9 +33,9 @@ def saved(folder: Path, model: ChronoSpike | None = None) -> Path:
 
 
 def read_model(path: Path) -> ChronoSpike:
-from typing import Any, cast
+    found = rebuild(*load_weights(path), path)
+    assert isinstance(found, ChronoSpike)
     return found
->>>>>>> h-tests
 
 
 @pytest.mark.parametrize(
