@@ -60,7 +60,7 @@ def train(
     ] = None,
     quality: Annotated[
         Quality | None,
-        typer.Option(help="How much work it is worth: one quick network, one (default), or five and a second stage."),
+        typer.Option(help="One quick network, what the preset says (default), or ten networks and a second stage."),
     ] = None,
     time_limit: Annotated[
         str | None, typer.Option(metavar="TIME", help="Plan for at most 90s, 15m, 2h; by default from --quality best.")

@@ -30,7 +30,7 @@ from chronospike.training.learner import Cost, Fitted, Progress
 from chronospike.training.metrics import score_predictions
 from chronospike.training.network import Network
 from chronospike.training.run_folder import RunFolder
-from chronospike.training.second_stage import KINDS, choose_second_stage, other_stages
+from chronospike.training.second_stage import KINDS, choose_second_stage, mean_f1, other_stages
 from chronospike.training.settings import TrainingSettings
 from chronospike.training.task import Nodes, Task
 from chronospike.training.weights import save_weights
@@ -39,6 +39,8 @@ from chronospike.training.weights import save_weights
 _FEWEST = 8
 # The name of the part that every bag has, and of the fact in a weights file that makes it one.
 NETWORK, FOLDS = "network", "folds"
+# Of the cross-validation of a second stage, at most.
+_STAGE_FOLDS = 5
 # The mean of the networks and of the mean of all second stages.
 BLEND = "blend"
 _PREFERENCE = (BLEND, "stack: mean", "stack: boosting", "stack: trees", "stack: logistic", NETWORK)
@@ -264,7 +266,9 @@ def finish(
         every = KINDS if classes <= _BOOSTED_CLASSES else QUICK
         kinds = every if settings.second_stage == "auto" else (settings.second_stage,)
         rows, seed = stage_rows(logs, task, folds.nodes), stream(task.seed, "second stage")
-        chosen = choose_second_stage(rows, labels, classes, folds.number, seed, kinds, watch=watch, is_late=is_late)
+        # Five are enough to choose by, and each takes as long as the last fit.
+        divided = folds.number % _STAGE_FOLDS
+        chosen = choose_second_stage(rows, labels, classes, divided, seed, kinds, watch=watch, is_late=is_late)
         if chosen is not None:
             late = is_late is not None and is_late()
             for stage in [chosen.stage] if late else other_stages(chosen, rows, labels, seed):
@@ -383,11 +387,6 @@ def f1(probabilities: Values, labels: NDArray[np.int64]) -> dict[str, float]:
     predicted = torch.from_numpy(probabilities.argmax(axis=1))
     found = score_predictions(torch.from_numpy(labels), predicted, probabilities.shape[1])
     return {"macro_f1": found.macro_f1, "micro_f1": found.micro_f1}
-
-
-def mean_f1(probabilities: Values, labels: NDArray[np.int64]) -> float:
-    """The mean of the two."""
-    return sum(f1(probabilities, labels).values()) / 2
 
 
 def _share(on_nodes: Progress | None, number: int, count: int) -> Progress | None:

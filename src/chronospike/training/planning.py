@@ -80,7 +80,7 @@ def seconds(settings: TrainingSettings, task: Task, rates: Rates) -> float:
         training += s.epochs * num_batches(known, s.batch_nodes(known)) * rates.batch
     inference = networks * samples * (nodes + known / networks) * rates.node
     columns = numbers_width(task.graph.num_classes) + task.graph.num_classes
-    stage = _STAGE[s.second_stage] * min(known, 50_000) * columns * task.graph.num_classes * max(1, s.folds)
+    stage = _STAGE[s.second_stage] * min(known, 50_000) * columns * task.graph.num_classes * min(5, max(1, s.folds))
     return training + inference + stage / default_threads() + _REST
 
 
@@ -88,6 +88,8 @@ def plans(settings: TrainingSettings) -> Iterator[TrainingSettings]:
     """The settings as they are, then ever quicker ones."""
     s = settings
     yield s
+    if s.folds > 5:
+        yield (s := s.change(folds=5))
     if s.folds:
         if s.second_stage not in ("none", "logistic"):
             yield (s := s.change(second_stage="logistic"))

@@ -6,9 +6,16 @@ from typing import Any
 
 QUALITIES: dict[str, dict[str, Any]] = {
     # One network without a second fit, on features that are made in seconds.
-    "fast": {"epochs": 10, "refit": False, "samples": 1, "feature_method": "fastrp"},
-    # What the preset says: one network, fitted again on the validation nodes too.
+    "fast": {
+        "epochs": 10,
+        "refit": False,
+        "samples": 1,
+        "folds": 0,
+        "second_stage": "none",
+        "feature_method": "fastrp",
+    },  # fmt: skip
+    # What the preset says; the default's five networks on five folds and a second stage on top of them.
     "good": {},
-    # Five networks on five folds, and a second stage on top of them.
-    "best": {"folds": 5, "second_stage": "auto"},
+    # Twice as many networks, each on more of the labels, and more sampled neighbourhoods.
+    "best": {"folds": 10, "second_stage": "auto", "samples": 5},
 }
