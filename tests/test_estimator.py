@@ -31,7 +31,7 @@ from chronospike.training.gradient import GradientFitted
 
 SMALL: dict[str, Any] = {
     "hidden": (16, 8), "heads": 2, "temporal_heads": 2, "feedforward": 16, "fanouts": (3, 2), "dropout": 0.2,
-    "epochs": 2, "learning_rate": 0.02, "device": "cpu",
+    "epochs": 2, "learning_rate": 0.02, "folds": 0, "second_stage": "none", "device": "cpu",
 }  # fmt: skip
 TRAIN, TEST = np.arange(80), np.arange(80, 120)
 
@@ -504,7 +504,7 @@ def test_a_folder_of_before_there_were_folds_still_loads(
 ) -> None:
     folder = fitted.save(tmp_path / "model")
     (folder / "final_stage.safetensors").unlink()
-    new = {*BAG} - {*SMALL} | {"head_dropout"}
+    new = {*BAG} - {*SMALL} | {"head_dropout", "folds", "second_stage"}
     settings = yaml.safe_load((folder / "config.yaml").read_text())
     (folder / "config.yaml").write_text(yaml.safe_dump({k: v for k, v in settings.items() if k not in new}))
     found = ChronoSpikeClassifier.load(folder, graph, device="cpu")

@@ -12,10 +12,11 @@ import torch
 from numpy.typing import NDArray
 
 from chronospike.data.synthetic import synthetic_graph
-from chronospike.errors import InputError, StorageError
+from chronospike.errors import StorageError
 from chronospike.methods.chronospike.learner import ChronoSpikeLearner
 from chronospike.methods.chronospike.network import ChronoSpikeNetwork
 from chronospike.rng import stream
+from chronospike.training import bagging
 from chronospike.training.bagging import (
     BagFitted,
     Folds,
@@ -24,10 +25,14 @@ from chronospike.training.bagging import (
     make_folds,
     mean_f1,
     out_of_fold_table,
+    prediction_interval,
+    preferred,
 )
 from chronospike.training.calibration import fit_temperature, with_temperature
 from chronospike.training.final_stage import log_probabilities, softmax, stage_rows
+from chronospike.training.gradient import GradientFitted
 from chronospike.training.learner import FitContext
+from chronospike.training.run_folder import RunFolder
 from chronospike.training.second_stage import choose_second_stage
 from chronospike.training.task import Task, make_task
 from tests.small_runs import (
@@ -67,8 +72,15 @@ def relabelled(task: Task, labels: NDArray[np.int64], names: tuple[str, ...] = (
     return replace(task, graph=task.graph.with_labels(everyone, names))
 
 
+def folds_of(task: Task, wanted: int) -> tuple[Folds, str]:
+    """Of a task with enough labelled nodes."""
+    folds, note = make_folds(task, wanted)
+    assert folds is not None
+    return folds, note
+
+
 def test_every_known_node_is_in_one_fold_and_no_test_node_in_any(task: Task) -> None:
-    folds, note = make_folds(task, 5)
+    folds, note = folds_of(task, 5)
     members = [folds.members(fold) for fold in range(5)]
     assert (folds.count, note) == (5, "")
     assert sorted(np.concatenate(members).tolist()) == task.known.tolist()
@@ -76,7 +88,7 @@ def test_every_known_node_is_in_one_fold_and_no_test_node_in_any(task: Task) -> 
 
 
 def test_folds_hold_every_class_in_proportion(task: Task) -> None:
-    folds, _ = make_folds(task, 4)
+    folds, _ = folds_of(task, 4)
     shares = [np.bincount(task.labels(folds.members(fold)), minlength=2) for fold in range(4)]
     assert np.ptp(shares, axis=0).max() <= 1
 
@@ -84,7 +96,7 @@ def test_folds_hold_every_class_in_proportion(task: Task) -> None:
 def test_a_class_of_fewer_nodes_than_folds_makes_fewer_of_them_and_is_named(task: Task) -> None:
     labels = np.arange(len(task.known)) % 2
     labels[:3] = 2
-    folds, note = make_folds(relabelled(task, labels), 5)
+    folds, note = folds_of(relabelled(task, labels), 5)
     assert folds.count == 3
     assert note == "3 folds instead of 5: class 'c' has 3 labelled node(s)"
 
@@ -92,19 +104,38 @@ def test_a_class_of_fewer_nodes_than_folds_makes_fewer_of_them_and_is_named(task
 def test_a_class_of_one_node_leaves_two_folds(task: Task) -> None:
     labels = np.arange(len(task.known)) % 2
     labels[0] = 2
-    assert make_folds(relabelled(task, labels), 5)[0].count == 2
+    assert folds_of(relabelled(task, labels), 5)[0].count == 2
 
 
-@pytest.mark.parametrize("labels", [[0, 1, 1], [1, 1, 1, 1, 1]])
-def test_labels_that_cannot_be_folded_are_refused(task: Task, labels: list[int]) -> None:
+@pytest.mark.parametrize("labels", [[0, 1, 1], [0, 1, 0, 1, 0, 1, 0], [1] * 20])
+def test_too_few_labels_for_folds_make_none_and_are_counted(task: Task, labels: list[int]) -> None:
     few = task.divided(task.known[: len(labels)], task.known[:0])
-    with pytest.raises(InputError, match="labelled nodes are too few for folds. Use --set folds=0"):
-        make_folds(relabelled(few, np.array(labels)), 2)
+    folds, note = make_folds(relabelled(few, np.array(labels)), 5)
+    assert folds is None
+    assert note == f"one network: {len(labels)} labelled nodes are too few for 5 folds"
+
+
+def test_eight_labelled_nodes_of_two_classes_are_enough(task: Task) -> None:
+    few = task.divided(task.known[:8], task.known[:0])
+    assert folds_of(relabelled(few, np.arange(8) % 2), 3)[0].count == 3
+
+
+def test_where_labelled_nodes_are_too_few_one_network_is_trained_and_loaded(task: Task, tmp_path: Path) -> None:
+    notes: list[str] = []
+    few = task.divided(task.known[:7], task.known[:0])
+    learner, run = ChronoSpikeLearner(small_settings(**BAG, selection="last")), RunFolder(tmp_path)
+    fitted = learner.fit(few, FitContext(on_note=notes.append))
+    assert isinstance(fitted, GradientFitted)
+    assert "one network: 7 labelled nodes are too few for 3 folds" in notes
+    fitted.save(run)
+    again = learner.load(few, run)
+    assert isinstance(again, GradientFitted)
+    assert np.array_equal(again.probabilities(np.arange(120)), fitted.probabilities(np.arange(120)))
 
 
 @pytest.mark.parametrize("selection", ["macro_f1", "last"])
 def test_a_network_learns_from_all_known_nodes_but_its_fold(task: Task, selection: str) -> None:
-    folds, _ = make_folds(task, 3)
+    folds, _ = folds_of(task, 3)
     for fold in range(3):
         part = fold_task(task, folds, fold, small_settings(selection=selection)).split
         both = np.concatenate([part.train, part.validation])
@@ -116,12 +147,12 @@ def test_a_network_learns_from_all_known_nodes_but_its_fold(task: Task, selectio
 
 def test_where_nobody_validates_nobody_does_in_a_fold(task: Task) -> None:
     alone = task.with_all_labels()
-    part = fold_task(alone, make_folds(alone, 3)[0], 0, small_settings()).split
+    part = fold_task(alone, folds_of(alone, 3)[0], 0, small_settings()).split
     assert (len(part.train), len(part.validation)) == (64, 0)
 
 
 def test_networks_have_seeds_of_their_own_and_read_the_same_labels(task: Task) -> None:
-    folds, _ = make_folds(task, 3)
+    folds, _ = folds_of(task, 3)
     parts = [fold_task(task, folds, fold, small_settings()) for fold in range(3)]
     assert len({part.seed for part in parts} | {task.seed}) == 4
     assert all(part.tables is task.tables for part in parts)
@@ -175,25 +206,109 @@ def test_the_second_stage_is_cross_validated_on_out_of_fold_probabilities(fitted
     for fold, network in enumerate(fitted.networks):
         here = fitted.folds.number == fold
         logs[here] = log_probabilities(network.infer(network.module, fitted.folds.nodes[here])[0].numpy())
-    rows = stage_rows(logs, fitted.given.tables, fitted.folds.nodes)
+    rows = stage_rows(logs, fitted.given, fitted.folds.nodes)
     seed = stream(fitted.given.seed, "second stage")
     chosen = choose_second_stage(rows, labels, 2, fitted.folds.number, seed, ("logistic",))
     assert chosen is not None
     values = chosen.out_of_fold["logistic"]
-    assert fitted.final.temperature == fit_temperature(values, labels)
+    assert fitted.final.temperature == fit_temperature(values, labels, doubt=1 / (96 + 2))
     assert np.array_equal(fitted.out_of_fold, with_temperature(values, fitted.final.temperature))
     assert fitted.final.held_out["network"]["micro_f1"] == pytest.approx((logs.argmax(axis=1) == labels).mean())
 
 
-def test_the_part_with_the_best_held_out_scores_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_preferred_part_is_chosen_and_predicts(monkeypatch: pytest.MonkeyPatch) -> None:
     small_stages(monkeypatch)
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(bagging, "preferred", lambda parts, labels: asked.update(parts) or "stack: trees")
     found = bag(second_stage="auto", epochs=1)
-    scores = {part: sum(held.values()) for part, held in found.final.held_out.items()}
-    assert set(scores) == {"network", "stack: logistic", "stack: trees", "stack: boosting", "stack: mean"}
-    chosen = "network" if found.final.stage is None else f"stack: {found.final.stage.kind}"
-    assert scores[chosen] == max(scores.values())
+    stacks = ["stack: logistic", "stack: trees", "stack: boosting", "stack: mean"]
+    assert sorted(asked) == sorted(found.final.held_out) == sorted(["network", "blend", *stacks])
+    assert found.final.stage is not None
+    assert (found.final.name, found.final.stage.kind, found.final.share) == ("stack: trees", "trees", 1)
     labels = found.given.labels(found.folds.nodes)
-    assert 2 * mean_f1(found.out_of_fold, labels) == pytest.approx(scores[chosen])
+    scores = found.final.held_out["stack: trees"]
+    assert 2 * mean_f1(found.out_of_fold, labels) == pytest.approx(sum(scores.values()))
+    assert [part["name"] for part in found.details()["parts"] if part["chosen"]] == ["stack: trees"]
+
+
+def test_a_blend_is_the_mean_of_networks_and_of_the_mean_of_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_stages(monkeypatch)
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(bagging, "preferred", lambda parts, labels: asked.update(parts) or "blend")
+    found = bag(second_stage="auto", epochs=1, calibrate=False)
+    np.testing.assert_allclose(found.out_of_fold, (asked["network"] + asked["stack: mean"]) / 2, atol=1e-15)
+    assert found.final.stage is not None
+    assert (found.final.name, found.final.stage.kind, found.final.share) == ("blend", "mean", 0.5)
+    nodes = found.split.test
+    logs = found.bagged(nodes)
+    stacked = found.final.stage.probabilities(stage_rows(logs, found.task, nodes))
+    np.testing.assert_allclose(found.probabilities(nodes), (softmax(logs) + stacked) / 2, atol=1e-12)
+
+
+HALVES = np.arange(100) % 2
+
+
+def wrong_about(*nodes: int) -> NDArray[np.float64]:
+    """Probabilities of a hundred nodes, whose classes take turns, that are right about all but these."""
+    said = HALVES.copy()
+    said[list(nodes)] = 1 - said[list(nodes)]
+    found: NDArray[np.float64] = np.where(said[:, None] == [0, 1], 0.6, 0.4)
+    return found
+
+
+def test_of_parts_that_are_equally_good_the_first_preference_is_taken() -> None:
+    names = ["network", "stack: logistic", "stack: trees", "stack: boosting", "stack: mean", "blend"]
+    for count in range(1, 7):
+        assert preferred(dict.fromkeys(names[:count], wrong_about(*range(10))), HALVES) == names[count - 1]
+
+
+def test_a_part_that_is_worse_by_more_than_a_standard_error_is_not_taken() -> None:
+    """Wrong about 20 nodes more: 0.2 apart, and the standard error is sqrt(0.2 · 0.8 / 100) = 0.04."""
+    best, worse = wrong_about(0, 1), wrong_about(*range(22))
+    assert preferred({"blend": worse, "network": best}, HALVES) == "network"
+    assert preferred({"blend": worse, "stack: trees": best, "network": best}, HALVES) == "stack: trees"
+
+
+def test_a_part_that_is_worse_by_chance_only_is_taken_by_its_preference() -> None:
+    """Wrong about 4 nodes, and about 8 others: 0.04 apart, and the standard error is sqrt(0.12 - 0.0016) / 10 = 0.034;
+    with 6 others it is 0.02, and sqrt(0.1 - 0.0004) / 10 = 0.032."""
+    best = wrong_about(*range(4))
+    assert preferred({"blend": wrong_about(*range(4, 12)), "network": best}, HALVES) == "network"
+    assert preferred({"blend": wrong_about(*range(4, 10)), "network": best}, HALVES) == "blend"
+
+
+def test_an_interval_by_hand_where_all_folds_agree() -> None:
+    """Five folds of 0.8 each over 100 nodes, 25 to come: t(4) = 2.776 times sqrt(0.16 (1/100 + 1/25)) = 0.08944."""
+    low, high = prediction_interval([0.8] * 5, 100, 25)
+    assert low == pytest.approx(0.8 - 2.77645 * 0.0894427, abs=1e-5)
+    assert high == 1.0
+    low, high = prediction_interval([0.5] * 5, 1000, 1000)
+    assert (low, high) == pytest.approx((0.5 - 2.77645 * np.sqrt(0.25 / 500), 0.5 + 2.77645 * np.sqrt(0.25 / 500)))
+
+
+def test_folds_that_differ_more_than_chance_decide_the_interval() -> None:
+    """Two folds of 0.4 and 0.6 over 1,000 nodes: their variance of 0.02 is that of a node divided by 500, 10."""
+    low, high = prediction_interval([0.4, 0.6], 1000, 1000)
+    assert (low, high) == (0.0, 1.0)
+    low, high = prediction_interval([0.49, 0.5, 0.51, 0.5, 0.5], 100_000, 100_000)
+    # The variance of the folds is 5e-5, of a node 1: t(4) sqrt(1 · 2e-5).
+    assert high - low == pytest.approx(2 * 2.77645 * np.sqrt(2e-5), rel=1e-5)
+
+
+def test_fewer_nodes_to_come_make_the_interval_wider() -> None:
+    widths = [np.ptp(prediction_interval([0.48, 0.5, 0.52], 3000, test)) for test in (10_000, 1000, 300, 100)]
+    assert widths == sorted(widths)
+    assert len(set(widths)) == 4
+
+
+@pytest.mark.parametrize("test", [0, 10, 1000])
+def test_one_fold_says_nothing_of_an_interval(test: int) -> None:
+    assert prediction_interval([0.9], 100, test) == (0.0, 1.0)
+
+
+def test_a_graph_without_test_nodes_has_an_interval_too() -> None:
+    low, high = prediction_interval([0.9, 0.8], 100, 0)
+    assert 0 <= low < high <= 1
 
 
 def test_parts_name_one_that_is_chosen_and_its_scores_are_those_of_the_predictions(fitted: BagFitted) -> None:
@@ -210,6 +325,9 @@ def test_the_estimate_is_the_score_of_what_is_said_out_of_fold(fitted: BagFitted
     found = fitted.details()["estimate"]
     assert (found["on"], found["nodes"], found["folds"]) == ("out-of-fold", 96, 3)
     assert found["micro_f1"] == pytest.approx(right.mean())
+    each = [float(right[number == fold].mean()) for fold in range(3)]
+    interval = prediction_interval(each, 96, len(fitted.split.test))
+    assert (found["micro_f1_low"], found["micro_f1_high"]) == pytest.approx(interval)
     assert found["micro_f1_std"] == pytest.approx(np.std([right[number == fold].mean() for fold in range(3)], ddof=1))
 
 
@@ -244,14 +362,18 @@ def test_a_fit_leaves_the_callers_generator_alone() -> None:
 def test_when_time_is_up_there_is_one_trained_network_and_an_estimate_of_its_fold(selection: str) -> None:
     notes: list[str] = []
     context = FitContext(deadline=time.monotonic() - 1, on_note=notes.append)
-    late = bag(context, selection=selection, epochs=4, second_stage="auto")
+    late = bag(context, selection=selection, epochs=4, second_stage="auto", validation=0.25)
     assert len(late.networks) == 1
     assert "time is up: 1 of 3 networks are trained" in notes
     assert late.final.stage is None
     np.testing.assert_allclose(late.probabilities(np.arange(120)).sum(axis=1), 1)
-    assert late.details()["estimate"]["nodes"] == 32
+    estimate = late.details()["estimate"]
+    assert (estimate["nodes"], estimate["micro_f1_low"], estimate["micro_f1_high"]) == (32, 0, 1)
+    # Of the validation nodes, only those that the one network has not learned from validate it.
+    assert late.split.validation.tolist() == np.intersect1d(late.given.split.validation, late.folds.nodes).tolist()
+    assert 0 < len(late.split.validation) < len(late.given.split.validation)
     initial = late.networks[0].new_module().state_dict()
-    first = fold_task(late.given, make_folds(late.given, 3)[0], 0, small_settings(selection=selection))
+    first = fold_task(late.given, folds_of(late.given, 3)[0], 0, small_settings(selection=selection, validation=0.25))
     untrained = late.networks[0].for_task(first).new_module().state_dict()
     assert not same_weights(late.networks[0].module.state_dict(), initial)
     assert not same_weights(late.networks[0].module.state_dict(), untrained)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,18 @@ import torch
 from safetensors.torch import save
 
 from chronospike.errors import StorageError
+from chronospike.training.calibration import with_temperature
 from chronospike.training.final_stage import FinalStage, log_probabilities, softmax, stage_rows
 from chronospike.training.second_stage import fit_second_stage
-from tests.small_runs import small_network
+from chronospike.training.task import Task, make_task
+from tests.small_runs import CPU, small_network, small_settings
 
 SCORES = {"network": {"macro_f1": 0.5, "micro_f1": 0.625}}
 
 
 @pytest.fixture(scope="module")
-def tables() -> Any:
-    return small_network().task.tables
+def task() -> Task:
+    return small_network().task
 
 
 def logs(nodes: int = 30) -> Any:
@@ -27,33 +30,62 @@ def logs(nodes: int = 30) -> Any:
 
 
 @pytest.fixture(scope="module")
-def stacked(tables: Any) -> FinalStage:
-    rows = stage_rows(logs(), tables, np.arange(30))
-    return FinalStage(fit_second_stage(rows, np.arange(30) % 2, 2, "logistic", 0), 1.5, "out-of-fold", 30, SCORES)
+def stacked(task: Task) -> FinalStage:
+    rows = stage_rows(logs(), task, np.arange(30))
+    stage = fit_second_stage(rows, np.arange(30) % 2, 2, "logistic", 0)
+    return FinalStage(stage, 0.75, 1.5, "out-of-fold", 30, "blend", SCORES)
 
 
-def test_without_anything_the_networks_are_taken_at_their_word(tables: Any) -> None:
-    found = FinalStage().probabilities(np.log([[0.2, 0.8]]), tables, np.array([3]))
+def test_without_anything_the_networks_are_taken_at_their_word(task: Task) -> None:
+    found = FinalStage().probabilities(np.log([[0.2, 0.8]]), task, np.array([3]))
     np.testing.assert_allclose(found, [[0.2, 0.8]])
 
 
-def test_a_temperature_of_two_takes_roots_by_hand(tables: Any) -> None:
-    found = FinalStage(temperature=2.0).probabilities(np.log([[0.1, 0.9]]), tables, np.array([3]))
+def test_a_temperature_of_two_takes_roots_by_hand(task: Task) -> None:
+    found = FinalStage(temperature=2.0).probabilities(np.log([[0.1, 0.9]]), task, np.array([3]))
     np.testing.assert_allclose(found, [[1 / 4, 3 / 4]])
 
 
-def test_a_second_stage_reads_log_probabilities_then_label_features_then_activity(tables: Any) -> None:
+def test_a_second_stage_reads_log_probabilities_then_label_features_then_activity_then_own_attributes(
+    task: Task,
+) -> None:
     nodes = np.array([4, 90])
-    rows = stage_rows(logs(2), tables, nodes)
-    assert rows.shape == (2, 2 + 24 + 24)
+    rows = stage_rows(logs(2), task, nodes)
+    assert rows.shape == (2, 2 + 24 + 72 + 8)
     np.testing.assert_allclose(rows[:, :2], logs(2), rtol=1e-6)
-    assert np.array_equal(rows[:, 2:26], tables.features[nodes])
-    assert np.array_equal(rows[:, 26:], tables.activity[nodes])
+    assert np.array_equal(rows[:, 2:26], task.tables.features[nodes])
+    assert np.array_equal(rows[:, 26:98], task.tables.activity[nodes])
+    assert task.features is not None
+    # Without made features, own attributes are all there are.
+    assert np.array_equal(rows[:, 98:], task.features.at(task.last_step, nodes))
 
 
-def test_the_temperature_follows_the_second_stage(stacked: FinalStage, tables: Any) -> None:
-    before = stacked.uncalibrated(logs(), tables, np.arange(30))
-    after = stacked.probabilities(logs(), tables, np.arange(30))
+def test_own_attributes_are_those_as_of_the_last_step(task: Task) -> None:
+    earlier = task.until(2)
+    assert earlier.features is not None
+    rows = stage_rows(logs(120), earlier, np.arange(120))
+    assert np.array_equal(rows[:, 98:], earlier.features.at(2))
+    assert not np.array_equal(rows[:, 98:], earlier.features.at(4))
+
+
+def test_made_features_are_not_read_by_a_second_stage(task: Task) -> None:
+    features = np.random.default_rng(1).normal(size=(5, 120, 3)).astype(np.float32)
+    for graph, width in ((task.graph.with_features(None), 0), (task.graph, 8)):
+        other = make_task(graph.with_made_features(features), small_settings(), CPU, task.split)
+        assert stage_rows(logs(120), other, np.arange(120)).shape == (120, 98 + width)
+
+
+def test_a_share_mixes_the_stage_with_the_networks(stacked: FinalStage, task: Task) -> None:
+    nodes = np.arange(30)
+    alone = replace(stacked, share=1.0).uncalibrated(logs(), task, nodes)
+    mixed = stacked.uncalibrated(logs(), task, nodes)
+    np.testing.assert_allclose(mixed, 0.75 * alone + 0.25 * softmax(logs()))
+    assert not np.allclose(alone, softmax(logs()), atol=1e-3)
+
+
+def test_the_temperature_follows_the_second_stage(stacked: FinalStage, task: Task) -> None:
+    before = stacked.uncalibrated(logs(), task, np.arange(30))
+    after = stacked.probabilities(logs(), task, np.arange(30))
     powers = before ** (1 / 1.5)
     np.testing.assert_allclose(after, powers / powers.sum(axis=1, keepdims=True), rtol=1e-9)
 
@@ -61,9 +93,17 @@ def test_the_temperature_follows_the_second_stage(stacked: FinalStage, tables: A
 def test_a_temperature_is_fitted_to_held_out_nodes_and_says_to_which() -> None:
     sure, labels = np.array([[0.99, 0.01]] * 4), np.array([0, 0, 0, 1])
     found = FinalStage().calibrated(sure, labels, "validation")
-    # Three of four are right: the temperature makes 99 % into 75 %.
-    assert found.temperature == pytest.approx(np.log(99) / np.log(3))
+    # Three of four are right, each with a doubt of 1/6: (3 · 5/6 + 1/6) / 4 = 2/3 is what 99 % becomes.
+    assert found.temperature == pytest.approx(np.log(99) / np.log(2))
     assert (found.chosen_on, found.chosen_nodes) == ("validation", 4)
+
+
+def test_nodes_that_are_all_right_do_not_make_the_next_one_certain() -> None:
+    """Of eight nodes that are all right, nine of ten are taken to be."""
+    labels = np.arange(8) % 2
+    sure = np.where(labels[:, None] == [0, 1], 0.99, 0.01)
+    found = FinalStage().calibrated(sure, labels, "validation")
+    np.testing.assert_allclose(with_temperature(sure, found.temperature).max(axis=1), 0.9)
 
 
 def test_no_probability_is_below_the_floor_and_shares_add_up_to_one() -> None:
@@ -73,13 +113,14 @@ def test_no_probability_is_below_the_floor_and_shares_add_up_to_one() -> None:
     np.testing.assert_allclose(softmax(np.array([[-1e4, -1e4]])), [[0.5, 0.5]])
 
 
-def test_a_stage_comes_back_as_it_was(stacked: FinalStage, tables: Any, tmp_path: Path) -> None:
+def test_a_stage_comes_back_as_it_was(stacked: FinalStage, task: Task, tmp_path: Path) -> None:
     stacked.save(tmp_path / "stage")
     found = FinalStage.load(tmp_path / "stage")
     assert (found.temperature, found.chosen_on, found.chosen_nodes) == (1.5, "out-of-fold", 30)
+    assert (found.name, found.share) == ("blend", 0.75)
     assert found.held_out == SCORES
     nodes = np.arange(30)
-    assert np.array_equal(found.probabilities(logs(), tables, nodes), stacked.probabilities(logs(), tables, nodes))
+    assert np.array_equal(found.probabilities(logs(), task, nodes), stacked.probabilities(logs(), task, nodes))
 
 
 def test_nothing_but_a_temperature_comes_back_too(tmp_path: Path) -> None:
