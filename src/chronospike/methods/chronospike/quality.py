@@ -13,7 +13,7 @@ QUALITIES: dict[str, dict[str, Any]] = {
         "folds": 0,
         "second_stage": "none",
         "feature_method": "fastrp",
-    },  # fmt: skip
+    },
     # What the preset says; the default's five networks on five folds and a second stage on top of them.
     "good": {},
     # Twice as many networks, each on more of the labels, and more sampled neighbourhoods.
