@@ -311,8 +311,8 @@ def _extend_folds(
     new_trainer: Callable[[int], Trainer], count: int, settings: TrainingSettings, run: RunFolder
 ) -> None:
     """Record that the networks of a resumed run train for longer, all of them before one does, as `_extend` does."""
-    before = run.settings(type(settings))
-    if settings == before:
+    before, after = run.settings(type(settings)), run.lengthened(settings)
+    if after == before:
         return
     is_done = True
     for fold in range(count):
@@ -323,17 +323,17 @@ def _extend_folds(
             save_checkpoint(trainer, checkpoint)
         is_done = is_done and trainer.finished
     if not is_done:
-        run.extend(settings)
+        run.extend(after)
 
 
 def _extend(trainer: Trainer, run: RunFolder, checkpoint: Path, is_first: bool) -> None:
     """Record that a resumed run trains for longer than it was started for, unless it is finished anyway."""
-    before = run.settings(type(trainer.settings))
-    trainer.state.extend(before, trainer.settings)
-    if trainer.settings == before or trainer.finished or not is_first:
+    before, after = run.settings(type(trainer.settings)), run.lengthened(trainer.settings)
+    trainer.state.extend(before, after)
+    if after == before or trainer.finished or not is_first:
         return
     if checkpoint.is_file():
         save_checkpoint(trainer, checkpoint)
     # The second fit has another length, and perhaps another schedule.
     run.refit_checkpoint.unlink(missing_ok=True)
-    run.extend(trainer.settings)
+    run.extend(after)

@@ -177,6 +177,10 @@ class RunFolder:
         self._write_settings(self.method, settings)
         write_json(self.path / RUN, {**facts, "command": f"{facts.get('command', '')} && {shlex.join(again)}"})
 
+    def lengthened(self, settings: Kind) -> Kind:
+        """The run's own settings, for as long as `settings` say: a method may have changed others of them by itself."""
+        return self.settings(type(settings)).change(**{name: getattr(settings, name) for name in MAY_CHANGE})
+
     def remove(self) -> None:
         """Take the run away, but nothing that somebody else put into its folder."""
         self._remove_results()
