@@ -293,3 +293,50 @@ def test_a_run_that_another_process_writes_can_be_read(
 def test_a_run_that_is_not_there_is_not_made(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "does not exist" in refused(capsys, "evaluate", tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_nodes_below_a_threshold_have_no_class_and_what_that_buys_is_said(
+    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
+) -> None:
+    everyone = read_csv(place / "run" / "predictions.csv")
+    highest = [max(float(row["probability 0"]), float(row["probability 1"])) for row in everyone]
+    threshold = round(float(np.median(highest)), 3)
+    said = worked(capsys, "predict", place / "run", "-o", tmp_path / "out.csv", "--abstain", str(threshold))
+    rows = read_csv(tmp_path / "out.csv")
+    left_out = [index for index, value in enumerate(highest) if value < threshold]
+    assert [index for index, row in enumerate(rows) if row["class"] == ""] == left_out
+    assert 0 < len(left_out) < 120
+    # All else is as it was, the probabilities of those without a class too.
+    kept = [
+        row | {"class": old["class"]} if row["class"] == "" else row for row, old in zip(rows, everyone, strict=True)
+    ]
+    assert kept == everyone
+    assert f"{len(left_out)} of 120 nodes have no class. On 6 validation nodes that keeps " in said
+    assert " % of them and raises Micro-F1 from " in said
+
+
+@pytest.mark.parametrize(
+    ("threshold", "left_out", "bought"), [("0", 0, "keeps 100.0 % of them"), ("1", 120, "none would have one")]
+)
+def test_no_threshold_leaves_nobody_out_and_one_of_certainty_everybody(
+    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path, threshold: str, left_out: int, bought: str
+) -> None:
+    said = worked(capsys, "predict", place / "run", "-o", tmp_path / "out.csv", "--abstain", threshold)
+    assert sum(row["class"] == "" for row in read_csv(tmp_path / "out.csv")) == left_out
+    assert f"{left_out} of 120 nodes have no class" in said
+    assert bought in said
+
+
+def test_what_abstaining_buys_is_not_said_of_smoothed_probabilities(
+    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
+) -> None:
+    said = worked(capsys, "predict", place / "run", "-o", tmp_path / "out.csv", "--abstain", "0.6", "--smooth")
+    assert " of 120 nodes have no class\n" in said
+
+
+@pytest.mark.parametrize("threshold", ["1.5", "-0.1", "half"])
+def test_a_threshold_that_is_no_probability_is_refused(
+    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path, threshold: str
+) -> None:
+    assert "--abstain" in refused(capsys, "predict", place / "run", "-o", tmp_path / "out.csv", "--abstain", threshold)
+    assert not (tmp_path / "out.csv").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,17 @@ def _shares(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return values / np.where(total > 0, total, 1)
 
 
+def _one_hot(nodes: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    values = np.zeros((NODES, CLASSES))
+    values[nodes, labels[nodes]] = 1
+    return values
+
+
+def _twice(operator: Any, start: NDArray[np.float64]) -> NDArray[np.float64]:
+    values: NDArray[np.float64] = operator @ (operator @ start)
+    return values
+
+
 def _plainly(
     graph: DynamicGraph, known: NDArray[np.int64], folds: NDArray[np.int64], last_step: int | None
 ) -> NDArray[np.float64]:
@@ -46,21 +58,14 @@ def _plainly(
     for recency in RECENCIES:
         operator = recency_operator(graph, recency, last_step)
 
-        def read(fold: int, of: Any) -> NDArray[np.float64]:
-            start = np.zeros((NODES, CLASSES))
-            shown = known[folds != fold]
-            start[shown, labels[shown]] = 1
-            found: NDArray[np.float64] = of(start)
-            return found
-
-        near = read(-1, lambda start, s=operator: s @ start)
-        columns.append(_shares(near))
-        far = [lambda start, s=operator: s @ (s @ start)]
-        far += [lambda start, s=operator, a=alpha, r=rounds: diffuse(s, start, a, r) for alpha, rounds in DIFFUSIONS]
+        two_hops = partial(_twice, operator)
+        far = [two_hops, *(partial(diffuse, operator, alpha=alpha, rounds=rounds) for alpha, rounds in DIFFUSIONS)]
+        columns.append(_shares(operator @ _one_hot(known, labels)))
         for of in far:
             values = np.empty((NODES, CLASSES))
             for fold in (-1, *range(FOLDS)):
-                values[fold_of == fold] = read(fold, of)[fold_of == fold]
+                read = of(_one_hot(known[folds != fold], labels))
+                values[fold_of == fold] = read[fold_of == fold]
             columns.append(_shares(values))
     return np.concatenate(columns, axis=1)
 

@@ -23,7 +23,6 @@ from chronospike.training.bagging import (
     fold_task,
     loaded_bag,
     make_folds,
-    mean_f1,
     out_of_fold_table,
     prediction_interval,
     preferred,
@@ -33,7 +32,7 @@ from chronospike.training.final_stage import log_probabilities, softmax, stage_r
 from chronospike.training.gradient import GradientFitted
 from chronospike.training.learner import FitContext
 from chronospike.training.run_folder import RunFolder
-from chronospike.training.second_stage import choose_second_stage
+from chronospike.training.second_stage import choose_second_stage, mean_f1
 from chronospike.training.task import Task, make_task
 from tests.small_runs import (
     BAG,
