@@ -147,6 +147,12 @@ def test_validation_far_above_test_is_a_warning(validation: float, level: str) -
     assert _levels(_found(_scores(0.8, validation, 1000)), "on validation and") == [level]
 
 
+def test_nothing_is_said_of_validation_nodes_where_none_was_scored() -> None:
+    metrics = _scores(0.8, 0.0, 1000, split={"validation": 6})
+    metrics["validation"]["nodes"] = 0
+    assert _levels(_found(metrics), "on validation and") == []
+
+
 def test_a_large_gap_between_small_parts_can_be_chance() -> None:
     assert _levels(_found(_scores(0.8, 0.9, 20)), "on validation and") == ["good"]
 

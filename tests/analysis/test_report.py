@@ -55,6 +55,12 @@ def test_the_page_says_what_the_run_achieved(make_run: MakeRun) -> None:
         assert words in text
 
 
+def test_validation_nodes_of_which_none_was_scored_have_no_scores_on_the_page(make_run: MakeRun) -> None:
+    page = _read(write_report(make_run(validation={"macro_f1": 0.0, "micro_f1": 0.0, "nodes": 0})))
+    assert "Test Micro-F1 80.0 %" in page.text
+    assert "Validation Micro-F1" not in page.text
+
+
 def test_every_tag_is_closed_in_order(make_run: MakeRun) -> None:
     assert _read(write_report(make_run())).open == []
 

@@ -251,6 +251,8 @@ def _order(metrics: Metrics, settings: Mapping[str, Any]) -> list[Finding]:
 
 def _gap(metrics: Metrics) -> list[Finding]:
     test, held = metrics.test, metrics.validation
+    if held.nodes == 0:
+        return []
     gap = held.micro_f1 - test.micro_f1
     pair = f"Micro-F1 is {percent(held.micro_f1)} on validation and {percent(test.micro_f1)} on test"
     held_nodes = held.nodes or metrics.split.validation
