@@ -34,7 +34,7 @@ from chronospike.training.task import Task
 
 # Not compared one by one.
 DEFAULTS: dict[str, Any] = {
-    "fanouts": (10, 5), "p": 0.2, "dropout": 0.5, "schedule": "cosine", "epochs": 30, "patience": 30, "samples": 5,
+    "fanouts": (10, 5), "p": 0.2, "dropout": 0.5, "schedule": "cosine", "epochs": 40, "patience": 40, "samples": 5,
     "label_smoothing": 0.0, "weight_average": 0.98, "calibrate": True, "selection": "macro_f1",
 }  # fmt: skip
 # What reads labels, or would learn from them instead of the targets.
@@ -107,17 +107,15 @@ def soft_targets(teacher: Fitted, label_share: float, on_nodes: Progress | None 
 
 
 def student_settings(teacher: Settings, preset: Mapping[str, Any], given: Mapping[str, Any]) -> ChronoSpikeSettings:
-    """The paper's network with data and neighbourhoods of the teacher, trained as the preset says; then those given."""
+    """The paper's network with data and split of the teacher, trained as the preset says; then those given."""
     for name, value in given.items():
         if name in OFF and value != OFF[name]:
             raise InputError(f"{name}={value} is not for a distilled run, which learns without labels. Leave it out")
         if name in _SPLIT:
             raise InputError(f"{name} cannot be set: a distilled run keeps the split of its teacher. Leave it out")
-    theirs = teacher.model_dump(include={*Settings.model_fields, "fanouts", "p"} - {"seed"})
+    # Not their fan-outs: whoever reads the labels around a node can do with fewer neighbours.
+    theirs = teacher.model_dump(include={*Settings.model_fields, "p"} - {"seed"})
     training = {name: value for name, value in preset.items() if name in TrainingSettings.model_fields}
-    # Layers of another number than the paper's cannot be sampled for.
-    if len(theirs.get("fanouts", ())) != len(DEFAULTS["fanouts"]):
-        theirs.pop("fanouts", None)
     return make_settings(ChronoSpikeSettings, {**training, **DEFAULTS, **theirs, **OFF, **given})
 
 
