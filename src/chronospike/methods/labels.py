@@ -15,6 +15,7 @@ from chronospike.data.label_features import DIFFUSIONS, RECENCIES, label_feature
 from chronospike.memory import require_bytes
 from chronospike.methods.simple import Answer, SimpleLearner, quick_fit, thinned
 from chronospike.threads import default_threads, run_chunks
+from chronospike.training.bagging import BOOSTED_CLASSES
 from chronospike.training.task import Nodes, Task
 
 if TYPE_CHECKING:
@@ -64,11 +65,11 @@ class Labels(SimpleLearner[LabelsSettings]):
         # A split by time may leave classes without training nodes.
         present = np.unique(labels)
         probabilities = np.zeros((len(rows), task.graph.num_classes))
-        models = self._models(task.seed) if len(present) > 1 else []
+        models = self._models(task.seed, len(present)) if len(present) > 1 else []
         for model in models:
             with quick_fit():
                 model.fit(rows[some], labels)
-            probabilities[:, present] += _predict(model, rows) / 3
+            probabilities[:, present] += _predict(model, rows) / len(models)
         if not models:
             probabilities[:, present] = 1.0
         return Answer(probabilities, rows, sum(map(_size, models)), {"training_nodes": len(some)})
@@ -97,14 +98,15 @@ class Labels(SimpleLearner[LabelsSettings]):
         )
         return np.concatenate([around, activity(task.graph, task.last_step)], axis=1)
 
-    def _models(self, seed: int) -> list[Any]:
+    def _models(self, seed: int, classes: int) -> list[Any]:
+        """The three; without boosting where it takes too long (see `BOOSTED_CLASSES`)."""
         from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
 
         s, seed = self.settings, seed % 2**32
-        return [
+        models = [
             make_pipeline(StandardScaler(), LogisticRegression(C=s.strength, max_iter=200, tol=1e-3)),
             ExtraTreesClassifier(s.trees, min_samples_leaf=s.leaf_nodes, random_state=seed, n_jobs=default_threads()),
             HistGradientBoostingClassifier(
@@ -115,6 +117,7 @@ class Labels(SimpleLearner[LabelsSettings]):
                 random_state=seed,
             ),
         ]
+        return models if classes <= BOOSTED_CLASSES else models[:-1]
 
 
 def _predict(model: Any, rows: Rows) -> NDArray[np.float64]:

@@ -43,10 +43,11 @@ NETWORK, FOLDS = "network", "folds"
 _STAGE_FOLDS = 5
 # The mean of the networks and of the mean of all second stages.
 BLEND = "blend"
-_PREFERENCE = (BLEND, "stack: mean", "stack: boosting", "stack: trees", "stack: logistic", NETWORK)
+MEAN = "stack: mean"
+_PREFERENCE = (BLEND, MEAN, "stack: boosting", "stack: trees", "stack: logistic", NETWORK)
 # Boosting takes a tree per class each round, over columns of which there are more the more classes there are: its time
 # grows with the square of their number. Beyond so many `auto` leaves it out.
-_BOOSTED_CLASSES = 40
+BOOSTED_CLASSES = 40
 QUICK = ("logistic", "trees")
 
 
@@ -263,7 +264,7 @@ def finish(
     out_of_fold = {NETWORK: softmax(logs)}
     stages: dict[str, FinalStage] = {NETWORK: FinalStage()}
     if settings.second_stage != "none" and folds.count > 1:
-        every = KINDS if classes <= _BOOSTED_CLASSES else QUICK
+        every = KINDS if classes <= BOOSTED_CLASSES else QUICK
         kinds = every if settings.second_stage == "auto" else (settings.second_stage,)
         rows, seed = stage_rows(logs, task, folds.nodes), stream(task.seed, "second stage")
         # Five are enough to choose by, and each takes as long as the last fit.
@@ -274,13 +275,12 @@ def finish(
             for stage in [chosen.stage] if late else other_stages(chosen, rows, labels, seed):
                 out_of_fold[f"stack: {stage.kind}"] = chosen.out_of_fold[stage.kind]
                 stages[f"stack: {stage.kind}"] = FinalStage(stage)
-            mean = stages.get("stack: mean")
-            if mean is not None:
-                out_of_fold[BLEND] = (out_of_fold["stack: mean"] + out_of_fold[NETWORK]) / 2
+            mean = stages.get(MEAN)
+            if mean is not None and settings.second_stage == "auto":
+                out_of_fold[BLEND] = (out_of_fold[MEAN] + out_of_fold[NETWORK]) / 2
                 stages[BLEND] = replace(mean, share=0.5)
-    if settings.second_stage not in ("auto", "none") and len(stages) > 1:
-        del stages[NETWORK]
-    name = preferred({part: out_of_fold[part] for part in stages}, labels)
+    asked = f"stack: {settings.second_stage}"
+    name = asked if asked in stages else preferred({part: out_of_fold[part] for part in stages}, labels)
     held_out, scores = out_of_fold[name], {part: f1(values, labels) for part, values in out_of_fold.items()}
     final = replace(stages[name], held_out=scores, name=name)
     if settings.calibrate:
@@ -291,11 +291,13 @@ def finish(
 
 
 def preferred(out_of_fold: Mapping[str, Values], labels: NDArray[np.int64]) -> str:
-    """The part to predict with: the first of `_PREFERENCE` that is not worse than the best by more than chance.
+    """The part to predict with: the first of `_PREFERENCE` that is not worse than the best of them by more than chance.
 
-    Means over several models come first: of parts that held-out nodes cannot tell apart, they are the safer ones.
+    A single classifier is left aside where there is a mean over several: one that learns by heart looks better out of
+    fold than it is, because what a node reads was made with labels of the other folds, and those of them with its own.
     """
-    scores = {part: mean_f1(values, labels) for part, values in out_of_fold.items()}
+    means = [part for part in (BLEND, MEAN, NETWORK) if part in out_of_fold and MEAN in out_of_fold]
+    scores = {part: mean_f1(out_of_fold[part], labels) for part in means or out_of_fold}
     best = max(scores, key=lambda part: scores[part])
     right = {part: values.argmax(axis=1) == labels for part, values in out_of_fold.items()}
     for part in sorted(scores, key=lambda part: _PREFERENCE.index(part)):
