@@ -155,7 +155,7 @@ def _beside_simple_methods(metrics: Metrics) -> list[Finding]:
 def _unbeaten(best: Rival, metrics: Metrics) -> Finding:
     text = (
         f"The model does not beat {best.name}, a simple method ({_both(best, metrics)}). "
-        f"Use {best.name}, or try smoothing, label inputs or other features."
+        f"Use {best.name}, or try --quality best or other features."
     )
     return Finding("warning", text)
 
@@ -219,8 +219,13 @@ def _start(simple: Rival) -> str:
 
 def _parts(metrics: Metrics) -> list[Finding]:
     split = metrics.split
-    chose = "the best epoch" if metrics.epochs else "what there was to choose"
-    uses = ((split.train, "trained the model"), (split.validation, f"chose {chose}"))
+    chose = "the best epoch" if metrics.best_epoch is not None else "what there was to choose"
+    uses: tuple[tuple[int | None, str], ...] = (
+        (split.train, "trained the model"), (split.validation, f"chose {chose}"),
+    )  # fmt: skip
+    if metrics.estimate is not None and split.train is not None:
+        known = split.train + (split.validation or 0)
+        uses = ((known, "trained the networks, each without one fold of them"),)
     told = [f"{counted(nodes, 'node')} {use}" for nodes, use in uses if nodes is not None]
     if split.test is not None:
         told.append(f"{counted(split.test, 'node')} were held out for the test and not used for any choice")

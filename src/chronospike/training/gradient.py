@@ -103,7 +103,7 @@ class GradientLearner(Learner[Trained]):
                 parameters=_parameters(final),
                 seconds_per_epoch=seconds_per_epoch(state.history),
                 epochs=state.epoch,
-                best_epoch=state.best_epoch,
+                best_epoch=None if self._last_epoch else state.best_epoch,
                 peak_memory=peak_memory(device),
                 complete=trainer.finished and second_done,
             )
@@ -148,7 +148,7 @@ class GradientLearner(Learner[Trained]):
             parameters=sum(map(_parameters, networks)),
             seconds_per_epoch=seconds_per_epoch(states[0].history),
             epochs=sum(state.epoch for state in states),
-            best_epoch=states[0].best_epoch,
+            best_epoch=None if self._last_epoch else states[0].best_epoch,
             peak_memory=peak_memory(task.device),
             complete=len(networks) == folds.count and not context.is_late(),
         )
