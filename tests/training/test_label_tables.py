@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pytest
 
 from chronospike.config import Settings
 from chronospike.data.activity import activity_profile
@@ -11,10 +13,11 @@ from chronospike.data.ids import NodeIds
 from chronospike.data.label_features import label_features
 from chronospike.data.label_sequences import label_counts
 from chronospike.data.splits import Split
+from chronospike.training import label_tables
 from chronospike.training.label_tables import LabelTables, features_width, folds_by_id, numbers_width
 from chronospike.training.task import Task, make_task
 from tests.six_nodes import six_nodes
-from tests.small_runs import CPU, small_graph, small_network
+from tests.small_runs import CPU, small_graph, small_network, small_settings
 
 
 def _task(graph: DynamicGraph | None = None) -> Task:
@@ -118,3 +121,35 @@ def test_with_no_known_label_there_is_nothing_to_read() -> None:
     alone = LabelTables(replace(tables, split=tables.split))
     assert not alone.features.any()
     assert not alone.counts[:, :, :2].any()
+
+
+def kept(tmp_path: Path, seed: int = 0) -> tuple[Task, Path]:
+    settings = small_settings(seed=seed)
+    task, path = make_task(small_graph(), settings, CPU), tmp_path / "label_features.safetensors"
+    assert task.tables.features.any()
+    task.tables.save(path)
+    return task, path
+
+
+def test_kept_label_features_are_read_instead_of_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task, path = kept(tmp_path)
+    monkeypatch.setattr(label_tables, "label_features", None)
+    again = make_task(small_graph(), small_settings(), CPU)
+    again.tables.take(path)
+    assert np.array_equal(again.tables.features, task.tables.features)
+
+
+@pytest.mark.parametrize("change", ["seed", "graph", "labels", "step", "damaged", "missing"])
+def test_label_features_of_anything_else_are_made(tmp_path: Path, change: str) -> None:
+    _, path = kept(tmp_path)
+    task = make_task(small_graph(seed=int(change == "graph")), small_settings(seed=int(change == "seed")), CPU)
+    if change == "labels":
+        task = replace(task, split=replace(task.split, train=task.split.train[1:]))
+    if change == "step":
+        task = task.until(2)
+    if change == "damaged":
+        path.write_bytes(path.read_bytes()[:-100])
+    if change == "missing":
+        path.unlink()
+    task.tables.take(path)
+    assert "features" not in vars(task.tables)

@@ -175,6 +175,7 @@ class BagFitted(Fitted):
         description = {**self.networks[0].description(), FOLDS: len(self.networks)}
         save_weights(modules, run.weights, description, self.task.graph.class_names)
         self.final.save(run.final_stage)
+        self.task.tables.save(run.label_features)
         with atomic_file(run.out_of_fold) as partial:
             pq.write_table(out_of_fold_table(self), partial)
 

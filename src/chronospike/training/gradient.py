@@ -160,6 +160,7 @@ class GradientLearner(Learner[Trained]):
         tensors, metadata = load_weights(run.weights)
         if class_names(metadata) != list(task.graph.class_names):
             raise StorageError(f"{run.weights} and {run.path / 'run.json'} name other classes. Train the run again")
+        task.tables.take(run.label_features)
         network = self.network(task, training=False)
         described = description(metadata)
         count = described.pop(FOLDS, 0)
@@ -250,6 +251,7 @@ class GradientFitted(Fitted):
         save_weights(self.network.module, run.weights, self.network.description(), self.task.graph.class_names)
         if self.calibration is not None:
             self.final.save(run.final_stage)
+        self.task.tables.save(run.label_features)
 
     def details(self) -> dict[str, Any]:
         return self.network.details()

@@ -7,16 +7,22 @@ reads itself; its neighbours may.
 from __future__ import annotations
 
 from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 
 from chronospike.data.activity import PROFILE_WIDTH, activity_profile
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.label_features import DIFFUSIONS, RECENCIES, label_features
 from chronospike.data.label_sequences import label_counts
+from chronospike.data.storage import structure_key
+from chronospike.files import atomic_file
 from chronospike.rng import derive_torch, signed, stream
 
 if TYPE_CHECKING:
@@ -24,6 +30,9 @@ if TYPE_CHECKING:
 
 # A labelled node reads the diffused labels of the other folds only.
 _FOLDS = 10
+# Label features up to this size are kept with a run: whoever uses it then need not make them again.
+_KEPT_BYTES = 2**28
+_KEY = "key"
 
 
 def features_width(classes: int) -> int:
@@ -76,3 +85,31 @@ class LabelTables:
     def activity(self) -> NDArray[np.float32]:
         """`[N, PROFILE_WIDTH]`: see `activity_profile`."""
         return activity_profile(self._graph, self.last_step)
+
+    def save(self, path: Path) -> None:
+        """Keep the label features, if they have been made and are not too large, for `take`."""
+        features = self.__dict__.get("features")
+        if features is not None and features.nbytes <= _KEPT_BYTES:
+            content = save({"features": torch.from_numpy(features)}, {_KEY: self._key()})
+            with atomic_file(path) as partial:
+                partial.write_bytes(content)
+
+    def take(self, path: Path) -> None:
+        """Take over the label features of `save` where they are those of the same edges, labels, step and seed."""
+        try:
+            with safe_open(path, framework="np") as file:
+                shape = (self._graph.num_nodes, features_width(self._graph.num_classes))
+                if (file.metadata() or {}).get(_KEY) != self._key():
+                    return
+                found = file.get_tensor("features")
+                if found.shape == shape and found.dtype == np.float32 and np.isfinite(found).all():
+                    self.__dict__["features"] = found
+        except (SafetensorError, OSError):
+            # Not kept, or damaged: they are made when they are needed.
+            return
+
+    def _key(self) -> str:
+        digest = blake2b(structure_key(self._graph).encode(), digest_size=16)
+        for array in (self.known, self.labels, np.array([self._seed, self.last_step, _FOLDS], dtype=np.uint64)):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()

@@ -9,6 +9,7 @@ metrics.jsonl        a line per epoch
 checkpoint/          what an interrupted run resumes from
 model.safetensors    the weights of the best epoch, of a method that has any; of all networks, where there are several
 final_stage.safetensors  the temperature and the second stage that follow the network, where there are any
+label_features.safetensors  what known labels say of every node, to be read again where graph and labels are the same
 out_of_fold.parquet  with folds: the labelled nodes, and what is said of them by what has not learned from them
 soft_targets.parquet  of a distilled run: the probabilities that it learns
 metrics.json         scores, beside those of simple methods
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 CONFIG, RUN, EPOCHS, METRICS = "config.yaml", "run.json", "metrics.jsonl", "metrics.json"
 FINAL_STAGE, OUT_OF_FOLD = "final_stage.safetensors", "out_of_fold.parquet"
+LABEL_FEATURES = "label_features.safetensors"
 SOFT_TARGETS = "soft_targets.parquet"
 WEIGHTS, PREDICTIONS, LABELS, ATTRIBUTES = "model.safetensors", "predictions.csv", "labels.parquet", "attributes.json"
 # What may change when a run is resumed: how long it trains, and nothing that decides what is learned.
@@ -72,6 +74,11 @@ class RunFolder:
     def final_stage(self) -> Path:
         """What follows the network: a temperature, perhaps a second stage."""
         return self.path / FINAL_STAGE
+
+    @property
+    def label_features(self) -> Path:
+        """What known labels say of every node of the run's own graph."""
+        return self.path / LABEL_FEATURES
 
     @property
     def out_of_fold(self) -> Path:
@@ -215,7 +222,18 @@ class RunFolder:
             partial.write_text(f"method: {method}\n{write_settings(settings)}", encoding="utf-8")
 
     def _remove_results(self) -> None:
-        results = (EPOCHS, METRICS, PREDICTIONS, WEIGHTS, FINAL_STAGE, OUT_OF_FOLD, SOFT_TARGETS, LABELS, ATTRIBUTES)
+        results = (
+            EPOCHS,
+            METRICS,
+            PREDICTIONS,
+            WEIGHTS,
+            FINAL_STAGE,
+            LABEL_FEATURES,
+            OUT_OF_FOLD,
+            SOFT_TARGETS,
+            LABELS,
+            ATTRIBUTES,
+        )
         checkpoints = (self.checkpoint, self.refit_checkpoint, *self.checkpoint.parent.glob("fold-*.safetensors"))
         for path in (*(self.path / name for name in (*results, "report.html")), *checkpoints):
             path.unlink(missing_ok=True)
