@@ -499,9 +499,9 @@ def test_a_damaged_file_of_a_bag_is_named(tmp_path: Path, bag: ChronoSpikeClassi
         ChronoSpikeClassifier.load(tmp_path / "model")
 
 
-def test_a_folder_of_before_there_were_folds_still_loads(
-    tmp_path: Path, graph: DynamicGraph, fitted: ChronoSpikeClassifier
-) -> None:
+def test_a_folder_of_before_there_were_folds_still_loads(tmp_path: Path, graph: DynamicGraph) -> None:
+    reads: dict[str, Any] = dict.fromkeys(("label_sequences", "label_features", "activity", "calibrate"), False)
+    fitted = ChronoSpikeClassifier(graph, **SMALL, **reads).fit(TRAIN)
     folder = fitted.save(tmp_path / "model")
     (folder / "final_stage.safetensors").unlink()
     new = {*BAG} - {*SMALL} | {"head_dropout", "folds", "second_stage"}

@@ -36,7 +36,7 @@ def test_a_run_is_a_folder_with_all_it_promises(
     assert set(contents(tmp_path / "run")) == {
         "config.yaml", "run.json", "metrics.jsonl", "metrics.json", "model.safetensors", "predictions.csv",
         "report.html", "checkpoint/state.safetensors", "checkpoint/refit.safetensors", "labels.parquet",
-        "attributes.json",
+        "attributes.json", "label_features.safetensors",
     }  # fmt: skip
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert (metrics["seed"], metrics["split"]["ratio"]) == (3, 0.6)

@@ -268,6 +268,13 @@ def test_a_part_that_is_worse_by_more_than_a_standard_error_is_not_taken() -> No
     assert preferred({"blend": worse, "stack: trees": best, "network": best}, HALVES) == "stack: trees"
 
 
+def test_a_single_classifier_is_left_aside_where_there_is_a_mean_of_several() -> None:
+    best, worse, worst = wrong_about(0, 1), wrong_about(*range(22)), wrong_about(*range(44))
+    found = {"blend": worse, "stack: mean": worst, "stack: trees": best, "network": worst}
+    assert preferred(found, HALVES) == "blend"
+    assert preferred({**found, "blend": worst, "network": worse}, HALVES) == "network"
+
+
 def test_a_part_that_is_worse_by_chance_only_is_taken_by_its_preference() -> None:
     """Wrong about 4 nodes, and about 8 others: 0.04 apart, and the standard error is sqrt(0.12 - 0.0016) / 10 = 0.034;
     with 6 others it is 0.02, and sqrt(0.1 - 0.0004) / 10 = 0.032."""

@@ -185,7 +185,9 @@ def test_the_temperature_of_one_network_is_that_of_its_validation_nodes(
     fitted = load_run(graph, run)
     nodes = fitted.split.validation
     found = fitted.network.infer(fitted.network.module, nodes)[0].numpy().astype(np.float64)
-    assert metrics["calibration"]["temperature"] == fit_temperature(found, fitted.task.labels(nodes))
+    assert metrics["calibration"]["temperature"] == fit_temperature(
+        found, fitted.task.labels(nodes), doubt=1 / (60 + 2)
+    )
     assert metrics["calibration"]["chosen_on"] == "validation"
     assert metrics["calibration"]["chosen_nodes"] == len(nodes) == 60
 
@@ -218,7 +220,7 @@ def test_after_a_refit_the_temperature_is_that_of_the_first_model() -> None:
 def test_selection_last_takes_the_last_epoch_whatever_the_scores() -> None:
     network = small_network(selection="last", epochs=4, patience=1)
     fitted = ChronoSpikeLearner(network.settings).fit(network.task)
-    assert (fitted.cost.epochs, fitted.cost.best_epoch) == (4, 3)
+    assert (fitted.cost.epochs, fitted.cost.best_epoch) == (4, None)
 
 
 @pytest.mark.parametrize("weight_average", [0.0, 0.9])
@@ -280,15 +282,16 @@ def test_a_damaged_file_of_a_bag_is_named(
     assert "\n" not in str(caught.value)
 
 
-def test_settings_with_folds_and_weights_without_are_refused(
+def test_settings_with_folds_and_the_weights_of_one_network_are_those_of_too_few_labels(
     finished: tuple[DynamicGraph, RunFolder, dict[str, Any]], tmp_path: Path
 ) -> None:
     graph, run, _ = finished
     copy = RunFolder(shutil.copytree(run.path, tmp_path / "copy"))
     config = copy.path / "config.yaml"
     config.write_text(config.read_text().replace("folds: 0", "folds: 3"))
-    with pytest.raises(StorageError, match="does not match the network"):
-        load_run(graph, copy)
+    found, expected = (load_run(graph, one) for one in (copy, run))
+    assert isinstance(found, GradientFitted)
+    assert np.array_equal(found.probabilities(np.arange(20)), expected.probabilities(np.arange(20)))
 
 
 def test_a_saved_bag_says_the_same_bits(bagged: tuple[DynamicGraph, RunFolder, dict[str, Any]]) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _FOLDS = 10
 # Label features up to this size are kept with a run: whoever uses it then need not make them again.
 _KEPT_BYTES = 2**28
-_KEY = "key"
+_KEY, _SUM = "key", "checksum"
 
 
 def features_width(classes: int) -> int:
@@ -90,7 +90,8 @@ class LabelTables:
         """Keep the label features, if they have been made and are not too large, for `take`."""
         features = self.__dict__.get("features")
         if features is not None and features.nbytes <= _KEPT_BYTES:
-            content = save({"features": torch.from_numpy(features)}, {_KEY: self._key()})
+            facts = {_KEY: self._key(), _SUM: _checksum(features)}
+            content = save({"features": torch.from_numpy(features)}, facts)
             with atomic_file(path) as partial:
                 partial.write_bytes(content)
 
@@ -99,10 +100,11 @@ class LabelTables:
         try:
             with safe_open(path, framework="np") as file:
                 shape = (self._graph.num_nodes, features_width(self._graph.num_classes))
-                if (file.metadata() or {}).get(_KEY) != self._key():
+                facts = file.metadata() or {}
+                if facts.get(_KEY) != self._key():
                     return
                 found = file.get_tensor("features")
-                if found.shape == shape and found.dtype == np.float32 and np.isfinite(found).all():
+                if found.shape == shape and found.dtype == np.float32 and _checksum(found) == facts.get(_SUM):
                     self.__dict__["features"] = found
         except (SafetensorError, OSError):
             # Not kept, or damaged: they are made when they are needed.
@@ -113,3 +115,7 @@ class LabelTables:
         for array in (self.known, self.labels, np.array([self._seed, self.last_step, _FOLDS], dtype=np.uint64)):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
+
+
+def _checksum(features: NDArray[np.float32]) -> str:
+    return blake2b(np.ascontiguousarray(features).data, digest_size=16).hexdigest()
