@@ -153,3 +153,13 @@ def test_a_graph_beyond_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -
 def test_as_of_a_step_there_are_no_columns_for_later_ones() -> None:
     task = _task(replace(small_graph(), features=None))
     assert _fit(task).until(2).embeddings(np.arange(3)).shape == (3, 12 * 2 + 3 + 3)
+
+
+@pytest.mark.parametrize(("classes", "models"), [(40, 3), (41, 2)])
+def test_boosting_is_left_out_where_classes_are_many(classes: int, models: int) -> None:
+    assert len(Labels(LabelsSettings())._models(0, classes)) == models
+
+
+def test_without_boosting_shares_still_add_up_to_one() -> None:
+    graph = synthetic_graph(nodes=300, steps=3, classes=50, degree=3.0, feature_dim=0)
+    np.testing.assert_allclose(_fit(_task(graph)).probabilities(np.arange(300)).sum(axis=1), 1)
