@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,13 @@ if not torch.cuda.is_available():
 
 # Two workers on two cores: more threads than cores would spend their time waiting for each other.
 torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interrupts() -> None:
+    """Tests that interrupt others, or themselves, work in the background of a script too, where Ctrl-C is ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

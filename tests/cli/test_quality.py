@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,15 @@ def test_without_a_limit_there_is_no_deadline_and_an_interrupt_is_one() -> None:
     assert (clock.deadline, clock.text(), clock.stop.is_set()) == (None, "", False)
 
 
+@pytest.fixture
+def listening() -> Iterator[None]:
+    """Interrupts are heard, however the tests were started."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("listening")
 def test_the_first_interrupt_stops_the_second_is_one_and_afterwards_all_is_as_it_was(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -224,6 +234,26 @@ def test_the_first_interrupt_stops_the_second_is_one_and_afterwards_all_is_as_it
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_where_interrupts_are_ignored_they_still_are() -> None:
+    """As for a command in the background of a script."""
+    clock, before = Clock(time.monotonic(), None, is_asked=True), signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with clock.share(1):
+            signal.raise_signal(signal.SIGINT)
+        assert not clock.stop.is_set()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("listening")
+def test_interrupts_that_are_ignored_stay_ignored() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with Clock(time.monotonic(), None, is_asked=True).share(1):
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def test_another_thread_than_the_main_one_leaves_signals_alone() -> None:
@@ -246,7 +276,9 @@ LONG: dict[str, Any] = {"epochs": 50, "min_batches": 1, "batch_size": 4, "folds"
 
 def started(graph: Path, run: Path) -> subprocess.Popen[str]:
     """A `train --quality best` in another process that has trained an epoch."""
-    program = [sys.executable, "-u", "-c", "from chronospike.cli import main; main()"]
+    # Whoever runs the tests in the background may have had interrupts ignored.
+    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = [sys.executable, "-u", "-c", f"{listen}; from chronospike.cli import main; main()"]
     given = [str(part) for part in arguments(graph, run, "--quality", "best", **LONG)]
     process = subprocess.Popen(
         [*program, *given],

@@ -39,10 +39,11 @@ class Clock:
         """For the first of so many runs: its deadline, and the first Ctrl-C ends it with what there is by then."""
         if self.limit is not None:
             self.deadline = time.monotonic() + (1 - _AFTERWARDS) * max(0.0, self.left()) / runs
-        if not self.is_asked or current_thread() is not main_thread():
+        before = signal.getsignal(signal.SIGINT)
+        # In the background of a script Ctrl-C is for others, and ignored.
+        if not self.is_asked or current_thread() is not main_thread() or before is signal.SIG_IGN:
             yield
             return
-        before = signal.getsignal(signal.SIGINT)
 
         def on_interrupt(number: int, frame: object) -> None:
             signal.signal(signal.SIGINT, before)
