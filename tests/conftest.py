@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 # Without a GPU the Triton kernels run in its interpreter, which has to be asked for before Triton is imported.
 if not torch.cuda.is_available():
@@ -15,6 +16,9 @@ if not torch.cuda.is_available():
 
 # Two workers on two cores: more threads than cores would spend their time waiting for each other.
 torch.set_num_threads(1)
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session", autouse=True)
