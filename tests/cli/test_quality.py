@@ -236,24 +236,15 @@ def test_the_first_interrupt_stops_the_second_is_one_and_afterwards_all_is_as_it
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_where_interrupts_are_ignored_they_still_are() -> None:
-    """As for a command in the background of a script."""
-    clock, before = Clock(time.monotonic(), None, is_asked=True), signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with clock.share(1):
-            signal.raise_signal(signal.SIGINT)
-        assert not clock.stop.is_set()
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("listening")
 def test_interrupts_that_are_ignored_stay_ignored() -> None:
+    """As for a command in the background of a script."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with Clock(time.monotonic(), None, is_asked=True).share(1):
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    clock = Clock(time.monotonic(), None, is_asked=True)
+    with clock.share(1):
+        signal.raise_signal(signal.SIGINT)
+    assert not clock.stop.is_set()
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def test_another_thread_than_the_main_one_leaves_signals_alone() -> None:
