@@ -1,6 +1,6 @@
 """Seconds from a command to its answer with everything cached: what a command costs beyond loading torch.
 
-    python benchmarks/start_up.py [--data dblp] [--device cpu] [--json FILE]
+    python benchmarks/start_up.py [--data dblp] [--preset network] [--device cpu] [--json FILE]
 
     torch       `import torch`, and on a GPU the start of CUDA
     help, train, predict, embed
@@ -8,6 +8,7 @@
 
 Each is a process of its own; they take turns, and the median of three is given. Before that every command has run
 once, so that features are made and kernels are compiled. DBLP where its files are there, else the synthetic dataset.
+The preset `network` trains one network; that of `default` has folds, whose second stage is no start-up.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ from chronospike.device import choose_device
 TORCH = "import sys, torch; sys.argv[1] == 'cpu' or torch.zeros(1, device=sys.argv[1]).sum().item()"
 
 
-def commands(graph: Path, run: Path, device: str) -> dict[str, list[str]]:
+def commands(graph: Path, run: Path, preset: str, device: str) -> dict[str, list[str]]:
     python = [sys.executable, "-m", "chronospike"]
     train = ["train", str(graph), "-o", str(run), "--overwrite", "--features", "fastrp", "--epochs", "2"]
+    train += ["--preset", preset]
     outputs = {"predict": "classes.csv", "embed": "z.npy"}
     use = {verb: [*python, verb, str(run), "-o", str(run.parent / name)] for verb, name in outputs.items()}
     found = {"train": [*python, *train], **use}
@@ -68,6 +70,7 @@ def main() -> None:
     root = Path(os.environ.get("CHRONOSPIKE_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
     there = "dblp" if (root / "dblp").is_dir() else "synthetic"
     parser.add_argument("--data", default=there, help="a dataset's name")
+    parser.add_argument("--preset", default="network", help="of the training")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--work", type=Path, default=Path("build/start_up"), help="the graph and the run go here")
@@ -78,8 +81,9 @@ def main() -> None:
     if not (graph / "meta.json").is_file():
         save_graph(load_dataset(options.data, root=root), graph)
     run = options.work / f"run-{options.data}"
-    print(f"{options.data}, {device}, {len(os.sched_getaffinity(0))} CPUs, load average {os.getloadavg()[0]:.1f}")
-    result = in_turns(commands(graph, run, device), run, options.rounds)
+    print(f"{options.data}, preset {options.preset}, {device}, {len(os.sched_getaffinity(0))} CPUs")
+    print(f"load average {os.getloadavg()[0]:.1f}")
+    result = in_turns(commands(graph, run, options.preset, device), run, options.rounds)
     for name, found in result.items():
         extra = f", {found['over_torch_and_epochs']:.2f} s over the epochs too" if name == "train" else ""
         over = "" if name in ("torch", "help") else f"   {found['over_torch']:5.2f} s over torch{extra}"

@@ -55,7 +55,21 @@ def test_diffusion_of_all_known_labels_reaches_the_other_nodes() -> None:
     folds = stratified_folds(_labels(graph, known), 10, seed=0)
     values = label_features(graph, known, _labels(graph, known), folds, recencies=(3.0,), diffusions=((0.9, 50),))
     others = np.setdiff1d(np.flatnonzero(~graph.isolated), known)
-    np.testing.assert_allclose(values[others, 6:], label_propagation(graph, known)[others], atol=1e-6)
+    wanted = label_propagation(graph, known)[others] / np.bincount(_labels(graph, known))
+    np.testing.assert_allclose(values[others, 6:], wanted / wanted.sum(axis=1, keepdims=True), atol=1e-6)
+
+
+def test_what_a_fold_lacks_of_a_class_does_not_show_in_what_it_reads() -> None:
+    """A star of twelve leaves: two hops reach all other leaves, and each fold lacks other numbers of the classes."""
+    ends, step = np.arange(12), np.zeros(12, dtype=np.int32)
+    events = Events(np.full(12, 12), ends, np.zeros(12, dtype=np.int64), NodeIds.range(13))
+    labels = np.array([0, 0, 0, 1] * 3)
+    graph = build_graph(events, Steps(step, np.array([0]), np.array([0]))).with_labels(
+        np.append(labels, -1), ("a", "b")
+    )
+    folds = np.array([0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 1])
+    values = label_features(graph, ends, labels, folds, recencies=(0.0,), diffusions=())
+    np.testing.assert_allclose(values[:12, 2:], 0.5, rtol=1e-6)
 
 
 def test_columns_are_by_recency_then_by_kind_then_by_class() -> None:

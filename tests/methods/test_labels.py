@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from chronospike.data.activity import activity
+from chronospike.data.activity import PROFILE_WIDTH, activity_profile
 from chronospike.data.graph import DynamicGraph
-from chronospike.data.label_features import label_features, stratified_folds
+from chronospike.data.label_features import label_features
 from chronospike.data.splits import Split
 from chronospike.data.synthetic import synthetic_graph
 from chronospike.errors import InputError
-from chronospike.methods import labels
 from chronospike.methods.label_propagation import LabelPropagation, LabelPropagationSettings
 from chronospike.methods.labels import Labels, LabelsSettings
+from chronospike.training.label_tables import folds_by_id
 from chronospike.training.learner import Fitted
 from chronospike.training.task import Task, make_task
 from tests.path_of_four import path_of_four
@@ -64,8 +64,8 @@ def test_its_inputs_are_label_features_out_of_fold_and_activity() -> None:
     graph = small_graph()
     task = _task(graph)
     known = np.union1d(task.split.train, task.split.validation)
-    folds = stratified_folds(task.labels(known), 10, seed=0)
-    expected = np.concatenate([label_features(graph, known, task.labels(known), folds), activity(graph)], axis=1)
+    around = label_features(graph, known, task.labels(known), folds_by_id(graph, known, 10, seed=0))
+    expected = np.concatenate([around, activity_profile(graph)], axis=1)
     assert np.array_equal(_fit(task).embeddings(np.arange(120)), expected)
 
 
@@ -79,20 +79,12 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not() -> None:
 
 def test_the_number_of_cpus_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     task = _task(small_graph())
-    monkeypatch.setattr(labels, "_CHUNK", 50)
-    monkeypatch.setattr("chronospike.methods.labels.default_threads", lambda: 1)
-    monkeypatch.setattr("chronospike.threads.default_threads", lambda: 1)
-    alone = _fit(task).probabilities(np.arange(120))
-    monkeypatch.setattr("chronospike.methods.labels.default_threads", lambda: 3)
-    monkeypatch.setattr("chronospike.threads.default_threads", lambda: 3)
-    assert np.array_equal(_fit(task).probabilities(np.arange(120)), alone)
-
-
-def test_chunks_of_nodes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = _task(small_graph())
-    whole = _fit(task).probabilities(np.arange(120))
-    monkeypatch.setattr(labels, "_CHUNK", 50)
-    np.testing.assert_allclose(_fit(task).probabilities(np.arange(120)), whole, atol=1e-6)
+    found: list[NDArray[Any]] = []
+    for count in (1, 3):
+        for place in ("training.second_stage", "threads"):
+            monkeypatch.setattr(f"chronospike.{place}.default_threads", lambda count=count: count)
+        found.append(_fit(task).probabilities(np.arange(120)))
+    assert np.array_equal(found[0], found[1])
 
 
 def test_a_fit_takes_no_more_nodes_than_asked() -> None:
@@ -104,9 +96,9 @@ def test_a_fit_takes_no_more_nodes_than_asked() -> None:
 
 
 def test_weights_and_leaves_are_counted() -> None:
-    """Eight inputs and an intercept; a tree of one leaf with two probabilities; a boosted one of two leaves."""
+    """72 inputs and an intercept for each class; a tree of one leaf, two probabilities; a boosted one of two leaves."""
     one_each = {"trees": 1, "leaf_nodes": 120, "boosting_rounds": 1, "boosting_leaves": 2}
-    assert _fit(_task(small_graph()), recencies=(), **one_each).cost.parameters == (8 + 1) + 2 + 2
+    assert _fit(_task(small_graph()), recencies=(), **one_each).cost.parameters == 2 * (72 + 1) + 2 + 2
 
 
 def _with_labels(graph: DynamicGraph, codes: list[int], classes: int = 2) -> DynamicGraph:
@@ -141,8 +133,8 @@ def test_known_nodes_of_one_class_predict_that_class() -> None:
 
 
 def test_a_graph_beyond_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """12 · 2 label features, 5 steps and 3 more for 120 nodes, twice four bytes each."""
-    learner, graph, needed = Labels(LabelsSettings()), small_graph(), 120 * (12 * 2 + 5 + 3) * 8
+    """12 · 2 label features and 72 of activity for 120 nodes, twice four bytes each."""
+    learner, graph, needed = Labels(LabelsSettings()), small_graph(), 120 * (12 * 2 + 72) * 8
     monkeypatch.setattr("chronospike.memory.available_bytes", lambda: needed)
     learner.require_memory(graph, 0, 80, CPU)
     monkeypatch.setattr("chronospike.memory.available_bytes", lambda: needed - 1)
@@ -150,14 +142,10 @@ def test_a_graph_beyond_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -
         learner.require_memory(graph, 0, 80, CPU)
 
 
-def test_as_of_a_step_there_are_no_columns_for_later_ones() -> None:
+def test_as_of_a_step_it_reads_nothing_later() -> None:
     task = _task(replace(small_graph(), features=None))
-    assert _fit(task).until(2).embeddings(np.arange(3)).shape == (3, 12 * 2 + 3 + 3)
-
-
-@pytest.mark.parametrize(("classes", "models"), [(40, 3), (41, 2)])
-def test_boosting_is_left_out_where_classes_are_many(classes: int, models: int) -> None:
-    assert len(Labels(LabelsSettings())._models(0, classes)) == models
+    rows = _fit(task).until(2).embeddings(np.arange(120))
+    assert np.array_equal(rows[:, -PROFILE_WIDTH:], activity_profile(task.graph, 2))
 
 
 def test_without_boosting_shares_still_add_up_to_one() -> None:

@@ -73,7 +73,6 @@ def test_no_known_nodes_own_label_changes_a_digit_of_its_own_rows() -> None:
         assert not np.array_equal(other.features, task.tables.features)
 
 
-@pytest.mark.xfail(strict=True, reason="a fold's own share of a class is what its nodes read less of it")
 def test_labels_drawn_at_random_are_not_foretold_by_a_second_stage_on_the_tables() -> None:
     """Six times 240 labels: three standard deviations of a share of a half are four points."""
     right = []

@@ -91,10 +91,10 @@ def _planned(
     assignments: list[str] | None,
 ) -> tuple[list[Fit], dict[str, Any]]:
     """What to fit, and what the tables and the page say of it, checked as far as that can be without the graph."""
-    from chronospike.config import parse_assignments, preset_names, read_preset
+    from chronospike.config import parse_assignments, preset_names
     from chronospike.errors import nearest
     from chronospike.experiments.cells import AXES, Variant, make_grid, read_variants
-    from chronospike.methods.registry import METHODS
+    from chronospike.methods.registry import METHODS, owned_preset
 
     wanted = methods if methods is not None or grid is not None else "all"
     names = list(METHODS) if wanted == "all" else _listed(wanted or "", "--methods")
@@ -113,7 +113,7 @@ def _planned(
                 f"--set {name}=… would be the same for all cells. Use --{'ratios' if name == 'ratio' else 'seed'}"
             )
     chosen = preset or (graph if graph in preset_names() else "default")
-    fits = make_grid(variants, list(dict.fromkeys(shares)), range(seed, seed + runs), read_preset(chosen), given)
+    fits = make_grid(variants, list(dict.fromkeys(shares)), range(seed, seed + runs), owned_preset(chosen), given)
     rows = [_described(variant, fits) for variant in variants]
     return fits, {"graph": graph, "preset": chosen, "set": given, "variants": rows}
 

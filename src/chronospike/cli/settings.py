@@ -21,16 +21,16 @@ def settings(
     as_json: AsJson = False,
 ) -> None:
     """List a method's settings: values, allowed values, meaning."""
-    from chronospike.config import preset_names, read_preset
-    from chronospike.methods.registry import settings_for, settings_type
+    from chronospike.config import preset_names
+    from chronospike.methods.registry import owned_preset, settings_for, settings_type
 
     kind = settings_type(method)
     plain = kind().model_dump(mode="json")
-    chosen = settings_for(method, read_preset(preset), {}).model_dump(mode="json") if preset else plain
+    chosen = settings_for(method, owned_preset(preset), {}).model_dump(mode="json") if preset else plain
     if as_json:
         print_json(chosen)
         return
-    paper = settings_for(method, read_preset("paper"), {}).model_dump(mode="json")
+    paper = settings_for(method, owned_preset("paper"), {}).model_dump(mode="json")
     if preset:
         say(f"Settings of the preset {preset}: value (value without the preset, if it differs) [allowed] meaning.")
     else:

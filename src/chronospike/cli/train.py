@@ -360,14 +360,14 @@ def _new(
 ) -> Plan:
     """New runs, with the settings of the preset, of the quality and those given."""
     from chronospike.cli.seeds import new_plan
-    from chronospike.config import preset_names, read_preset
-    from chronospike.methods.registry import DEFAULT, learner_type, settings_for
+    from chronospike.config import preset_names
+    from chronospike.methods.registry import DEFAULT, learner_type, owned_preset, settings_for
 
     if graph is None:
         raise InputError("which graph? Give a folder or a dataset's name, for example: chronospike train pubmed -o RUN")
     name = preset or (graph if graph in preset_names() else "default")
-    values = read_preset(name)
-    method = method or str(values.pop("method", DEFAULT))
+    values = owned_preset(name)
+    method = method or str(values.get("method", DEFAULT))
     if quality is not None:
         from chronospike.methods.chronospike.quality import QUALITIES
 
@@ -393,6 +393,7 @@ def _resumed(
     from chronospike.methods.registry import learner_of
 
     changes = {**(read_preset(preset) if preset else {}), **given}
+    changes.pop("method", None)
     runs = []
     for number, run in enumerate(earlier_runs(output, seeds)):
         if method not in (None, run.method):
@@ -429,7 +430,7 @@ def _watcher(settings: Any, show: Any, board: TensorBoard | None, quiet: bool, b
     measure = "micro_f1" if getattr(settings, "selection", "") == "micro_f1" else "macro_f1"
 
     def on_batch(epoch: int, batch: int, batches: int, loss: float) -> None:
-        epochs = settings.epochs * max(1, settings.folds)
+        epochs = settings.epochs * max(1, getattr(settings, "folds", 0))
         name = "Macro-F1" if measure == "macro_f1" else "Micro-F1"
         found = f"  best validation {name} {100 * best[0]:.1f}" if best[0] else ""
         show(f"epoch {epoch + 1}/{epochs}  loss {loss:.3f}{found}", epoch * batches + batch, epochs * batches)

@@ -28,17 +28,6 @@ def degrees_per_step(graph: DynamicGraph, last_step: int | None = None) -> NDArr
     return degrees
 
 
-def activity(graph: DynamicGraph, last_step: int | None = None) -> NDArray[np.float32]:
-    """`[N, T + 3]` log(1 + degree) at each of T steps and in all, and the first and the last step with an edge.
-
-    The first step of a node without an edge is T, its last one -1.
-    """
-    degrees = degrees_per_step(graph, last_step)
-    first, last = _first_and_last(degrees)
-    in_all = np.log1p(degrees.sum(axis=1))
-    return np.column_stack([np.log1p(degrees, dtype=np.float32), in_all, first, last]).astype(np.float32)
-
-
 def activity_profile(graph: DynamicGraph, last_step: int | None = None) -> NDArray[np.float32]:
     """`[N, PROFILE_WIDTH]` activity in numbers that mean the same on graphs of other lengths.
 

@@ -4,21 +4,26 @@ With Y the one-hot known labels and S the operator of label propagation at some 
 diffusions of Y, each row normalised. A node must never see its own label. One hop does not lead back to it. For the
 rest the known nodes are divided into folds, and what a known node reads comes from the labels of the other folds:
 taking its own label alone away would show it all the same, as what is missing beside the rows of those with the same
-neighbours. All other nodes read all known labels.
+neighbours. All other nodes read all known labels. What is read of a class counts in proportion to its labels there are
+to read: else a fold with many nodes of a class would read little of it, and that would tell on its nodes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.label_propagation import Operator, recency_operator
+from chronospike.optional import triton_trouble
 from chronospike.threads import run_chunks
+
+if TYPE_CHECKING:
+    import torch
 
 Nodes = NDArray[np.integer[Any]]
 RECENCIES = (0.0, 3.0, 8.0)
@@ -46,6 +51,7 @@ def label_features(
     recencies: Sequence[float] = RECENCIES,
     diffusions: Sequence[tuple[float, int]] = DIFFUSIONS,
     last_step: int | None = None,
+    device: torch.device | None = None,
 ) -> NDArray[np.float32]:
     """`[N, F C]` of all nodes, F = recencies · (2 + diffusions); a row of C that no label reaches is zero.
 
@@ -53,6 +59,7 @@ def label_features(
         known, labels, folds: `[K]` each: nodes without repeats, their classes and their folds.
         diffusions: alpha and rounds of each.
         last_step: edges after it are left out; by default none are.
+        device: to compute on, by default the CPU.
     """
     classes, kinds = graph.num_classes, 2 + len(diffusions)
     fold_of = np.full(graph.num_nodes, -1)
@@ -60,11 +67,13 @@ def label_features(
     result = np.empty((graph.num_nodes, len(recencies), kinds, classes), dtype=np.float32)
 
     everyone = _one_hot(graph.num_nodes, classes, known, labels)
+    weights = _class_weights(fold_of, everyone)
     for place, recency in enumerate(recencies):
         operator = recency_operator(graph, recency, last_step)
         result[:, place, 0] = _shares(operator @ everyone)
-        for kind, values in enumerate(_by_folds(operator, fold_of, everyone, _coefficients(diffusions)), start=1):
-            result[:, place, kind] = _shares(values)
+        found = _by_folds(operator, fold_of, everyone, _coefficients(diffusions), device)
+        for kind, values in enumerate(found, start=1):
+            result[:, place, kind] = _shares(values * weights)
     return result.reshape(graph.num_nodes, -1)
 
 
@@ -81,32 +90,59 @@ def _coefficients(diffusions: Sequence[tuple[float, int]]) -> NDArray[np.float32
     return result
 
 
-def _by_folds(
-    operator: Operator, fold_of: Nodes, start: NDArray[np.float64], coefficients: NDArray[np.float32]
-) -> NDArray[np.float64]:
-    """`[F, N, C]` sums of `coefficients [F, R]` times Sᵏ Y, Y = `start [N, C]`, without the labels of a node's fold."""
+def spread(
+    operator: Operator,
+    values: NDArray[np.float32],
+    coefficients: NDArray[np.float32],
+    device: torch.device | None = None,
+) -> NDArray[np.float32]:
+    """`[F, N, K]` sums over k of `coefficients [F, R]` times Sᵏ V, V = `values [N, K]`, which is used up."""
+    if device is not None and device.type == "cuda" and triton_trouble(device) is None:
+        from chronospike.data.label_kernel_gpu import spread_on_gpu
+
+        return spread_on_gpu(operator, values, coefficients, device)
     from chronospike.data.label_kernel import spread_rows
 
+    out, weights = np.empty_like(values), operator.data.astype(np.float32)
+    sums = coefficients[:, 0, None, None] * values
+    for shares in coefficients.T[1:]:
+        arrays = (operator.indptr, operator.indices, weights, values, out, sums, np.ascontiguousarray(shares))
+        run_chunks(partial(spread_rows, *arrays), len(values))
+        values, out = out, values
+    return sums
+
+
+def _by_folds(
+    operator: Operator,
+    fold_of: Nodes,
+    start: NDArray[np.float64],
+    coefficients: NDArray[np.float32],
+    device: torch.device | None,
+) -> NDArray[np.float64]:
+    """`[F, N, C]` sums of `coefficients [F, R]` times Sᵏ Y, Y = `start [N, C]`, without the labels of a node's fold."""
     (nodes, classes), folds = start.shape, int(fold_of.max(initial=0)) + 1
     result = np.zeros((len(coefficients), nodes, classes))
-    weights = operator.data.astype(np.float32)
     at_once = max(1, _MOST_VALUES // (nodes * folds))
     for first in range(0, classes, at_once):
         some = start[:, first : first + at_once].astype(np.float32)
         values = np.zeros((nodes, folds * some.shape[1]), dtype=np.float32)
         known = np.flatnonzero(fold_of >= 0)
         values.reshape(nodes, folds, -1)[known, fold_of[known]] = some[known]
-        out = np.empty_like(values)
-        sums = coefficients[:, 0, None, None] * values
-        for shares in coefficients.T[1:]:
-            arrays = (operator.indptr, operator.indices, weights, values, out, sums, np.ascontiguousarray(shares))
-            run_chunks(partial(spread_rows, *arrays), nodes)
-            values, out = out, values
-        by_fold = sums.reshape(len(coefficients), nodes, folds, -1)
+        by_fold = spread(operator, values, coefficients, device).reshape(len(coefficients), nodes, folds, -1)
         # Added up without a node's own fold: taking it away from the sum would leave its labels in the last digits.
         for fold in range(folds):
             result[:, fold_of != fold, first : first + at_once] += by_fold[:, fold_of != fold, fold]
     return result
+
+
+def _class_weights(fold_of: Nodes, start: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`[N, C]` one over the labels of each class that a node reads, those of the other folds; zero without any."""
+    counts = np.zeros((int(fold_of.max(initial=-1)) + 2, start.shape[1]))
+    known = np.flatnonzero(fold_of >= 0)
+    np.add.at(counts, fold_of[known], start[known])
+    # The last row, at -1, is that of nodes without a fold, which read all.
+    others = counts.sum(axis=0) - counts
+    return np.asarray(np.divide(1, others, where=others > 0, out=np.zeros_like(others))[fold_of])
 
 
 def _one_hot(nodes: int, classes: int, known: Nodes, labels: Nodes) -> NDArray[np.float64]:

@@ -54,6 +54,7 @@ def fit_cell(folder: Path, spec: dict[str, Any]) -> dict[str, Any]:
     from chronospike.device import choose_device, keep_freed_memory, peak_memory
     from chronospike.methods.registry import METHODS, learner_type
     from chronospike.training.hardware import device_name, versions
+    from chronospike.training.learner import FitContext
     from chronospike.training.task import make_task, split_for
 
     # It may be registered only where the cell was started.
@@ -67,7 +68,9 @@ def fit_cell(folder: Path, spec: dict[str, Any]) -> dict[str, Any]:
     learner = kind(settings)
     learner.check(graph)
     split = split_for(graph, settings)
-    context, resumed = _context(folder / RUN, spec, settings, graph, split)
+    context, resumed = FitContext(), False
+    if learner.keeps_checkpoints:
+        context, resumed = _context(folder / RUN, spec, settings, graph, split)
     began = time.perf_counter()
     fitted = learner.fit(make_task(graph, settings, device, split, needs_features=kind.needs_features), context)
     seconds, cost = time.perf_counter() - began, fitted.cost
@@ -93,14 +96,11 @@ def fit_cell(folder: Path, spec: dict[str, Any]) -> dict[str, Any]:
 def _context(
     path: Path, spec: dict[str, Any], settings: Settings, graph: DynamicGraph, split: Split
 ) -> tuple[FitContext, bool]:
-    """Where a method that is trained by gradient keeps its checkpoints, and whether it resumes from some."""
+    """Where a method keeps its checkpoints, and whether it resumes from some."""
     from chronospike.training.learner import FitContext
     from chronospike.training.run_folder import RUN as FACTS
     from chronospike.training.run_folder import RunFolder
-    from chronospike.training.settings import TrainingSettings
 
-    if not isinstance(settings, TrainingSettings):
-        return FitContext(), False
     run = RunFolder(path)
     if not (path / FACTS).is_file():
         # It is the last file that a run begins with.

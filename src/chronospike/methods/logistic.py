@@ -90,6 +90,7 @@ class Classifier:
 
     Args:
         start: a fit to the same classes to begin with.
+        iterations, tolerance: see `minimise`.
 
     Attributes:
         classes: `[C]` those that occur.
@@ -103,6 +104,8 @@ class Classifier:
         strength: float,
         device: torch.device,
         start: Classifier | None = None,
+        iterations: int = _ITERATIONS,
+        tolerance: float = _TOLERANCE,
     ) -> None:
         self.classes, codes = np.unique(labels, return_inverse=True)
         x = torch.nn.functional.pad(torch.from_numpy(rows).to(device), (0, 1), value=1.0)
@@ -119,7 +122,14 @@ class Classifier:
         if start is not None and np.array_equal(start.classes, self.classes):
             begin = start.weights
         with product_precision(device, half=False):
-            self.weights: Tensor = minimise(loss, begin, _ITERATIONS, _TOLERANCE)
+            self.weights: Tensor = minimise(loss, begin, iterations, tolerance)
+
+    @classmethod
+    def of(cls, classes: NDArray[np.int64], weights: Tensor) -> Classifier:
+        """One that was fitted before."""
+        found = cls.__new__(cls)
+        found.classes, found.weights = classes, weights
+        return found
 
     def probabilities(self, rows: Rows) -> NDArray[np.float64]:
         """`[K, classes]` of rows `[K, D]`."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from chronospike.config import Settings, make_settings
+from chronospike.config import Settings, make_settings, preset_names, read_preset
 from chronospike.errors import InputError, nearest
 
 if TYPE_CHECKING:
@@ -47,10 +47,20 @@ def _imported(place: str) -> Any:
     return getattr(import_module(module), attribute)
 
 
+def owned_preset(name: str) -> dict[str, Any]:
+    """Names and values of a preset or a file, and under `method` whose they are: ours are those of one method."""
+    values = read_preset(name)
+    return {"method": DEFAULT, **values} if name in preset_names() else values
+
+
 def settings_for(name: str, preset: Mapping[str, Any], given: Mapping[str, Any]) -> Settings:
-    """The settings of a method: those of a preset that it has, then those given, which it must have."""
+    """The settings of a method: those of an `owned_preset`, then those given, which it must have.
+
+    Of a preset of another method only the features and the split are taken; the rest are the method's own defaults.
+    """
     kind = settings_type(name)
-    known = {key: value for key, value in preset.items() if key in kind.model_fields}
+    fields = kind.model_fields if name == preset.get("method", name) else Settings.model_fields
+    known = {key: value for key, value in preset.items() if key in fields}
     return make_settings(kind, {**known, **given})
 
 

@@ -16,7 +16,6 @@ from chronospike.device import peak_memory
 from chronospike.errors import InputError
 from chronospike.training.known_labels import hold_out
 from chronospike.training.learner import Cost, FitContext, Fitted, Kind, Learner, Progress
-from chronospike.training.quick_fit import quick_fit as quick_fit
 from chronospike.training.run_folder import RunFolder
 from chronospike.training.task import Nodes, Task
 

@@ -30,7 +30,7 @@ from chronospike.training.learner import Cost, Fitted, Progress
 from chronospike.training.metrics import score_predictions
 from chronospike.training.network import Network
 from chronospike.training.run_folder import RunFolder
-from chronospike.training.second_stage import KINDS, choose_second_stage, mean_f1, other_stages
+from chronospike.training.second_stage import BOOSTED_CLASSES, KINDS, choose_second_stage, mean_f1, other_stages
 from chronospike.training.settings import TrainingSettings
 from chronospike.training.task import Nodes, Task
 from chronospike.training.weights import save_weights
@@ -45,10 +45,6 @@ _STAGE_FOLDS = 5
 BLEND = "blend"
 MEAN = "stack: mean"
 _PREFERENCE = (BLEND, MEAN, "stack: boosting", "stack: trees", "stack: logistic", NETWORK)
-# Boosting takes a tree per class each round, over columns of which there are more the more classes there are: its time
-# grows with the square of their number. Beyond so many `auto` leaves it out.
-BOOSTED_CLASSES = 40
-QUICK = ("logistic", "trees")
 
 
 @dataclass(frozen=True)
@@ -265,7 +261,7 @@ def finish(
     out_of_fold = {NETWORK: softmax(logs)}
     stages: dict[str, FinalStage] = {NETWORK: FinalStage()}
     if settings.second_stage != "none" and folds.count > 1:
-        every = KINDS if classes <= BOOSTED_CLASSES else QUICK
+        every = [kind for kind in KINDS if kind != "boosting" or classes <= BOOSTED_CLASSES]
         kinds = every if settings.second_stage == "auto" else (settings.second_stage,)
         rows, seed = stage_rows(logs, task, folds.nodes), stream(task.seed, "second stage")
         # Five are enough to choose by, and each takes as long as the last fit.

@@ -57,6 +57,8 @@ Trained = TypeVar("Trained", bound=TrainingSettings)
 class GradientLearner(Learner[Trained]):
     """A method that brings a network; the loop, refit, checkpoints and weights are the same for all."""
 
+    keeps_checkpoints = True
+
     @abstractmethod
     def network(self, task: Task, training: bool = True) -> Network:
         """A network for the task with its initial weights, to be trained or only to be used."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -45,7 +45,7 @@ def numbers_width(classes: int) -> int:
     return features_width(classes) + PROFILE_WIDTH
 
 
-def folds_by_id(graph: DynamicGraph, nodes: NDArray[np.int64], folds: int, seed: int) -> NDArray[np.int64]:
+def folds_by_id(graph: DynamicGraph, nodes: NDArray[np.integer[Any]], folds: int, seed: int) -> NDArray[np.int64]:
     """`[K]` a fold for each of `nodes`, equally many in each up to one, from the seed and the nodes' ids alone.
 
     Were the classes shared out evenly, the fold of a node, and so what it reads, would depend on its own label.
@@ -67,6 +67,7 @@ class LabelTables:
 
     def __init__(self, task: Task) -> None:
         self._graph, self._seed, self.last_step = task.graph, task.seed, task.last_step
+        self._device = task.device
         self.known = task.known
         self.labels = task.labels(self.known)
 
@@ -79,7 +80,9 @@ class LabelTables:
     def features(self) -> NDArray[np.float32]:
         """`[N, F]`: see `label_features`."""
         folds = folds_by_id(self._graph, self.known, _FOLDS, self._seed)
-        return label_features(self._graph, self.known, self.labels, folds, last_step=self.last_step)
+        return label_features(
+            self._graph, self.known, self.labels, folds, last_step=self.last_step, device=self._device
+        )
 
     @cached_property
     def activity(self) -> NDArray[np.float32]:

@@ -112,6 +112,10 @@ class Fitted(ABC):
     def embeddings(self, nodes: Nodes, on_nodes: Progress | None = None) -> NDArray[np.float32]:
         """`[K, d]` embeddings of `nodes [K]`; `InputError` for a method that has none."""
 
+    def step_embeddings(self) -> NDArray[np.float32] | None:
+        """`[T, N, d]` embeddings of all nodes at each step; None for a method that has one for all steps."""
+        return None
+
     @abstractmethod
     def until(self, last_step: int) -> Fitted:
         """The same, to be used as of a step: see `Task.until`."""
@@ -156,6 +160,7 @@ class Learner(ABC, Generic[Kind]):
         settings_type: the settings it has.
         needs_features: whether it reads features of nodes.
         is_quick: whether a fit takes so little that one for each fold does not matter.
+        keeps_checkpoints: whether a fit that was interrupted resumes.
     """
 
     name: ClassVar[str]
@@ -164,6 +169,7 @@ class Learner(ABC, Generic[Kind]):
     settings_type: ClassVar[type[Settings]] = Settings
     needs_features: ClassVar[bool] = True
     is_quick: ClassVar[bool] = False
+    keeps_checkpoints: ClassVar[bool] = False
 
     def __init__(self, settings: Kind) -> None:
         self.settings = settings

@@ -32,7 +32,14 @@ def save_weights(module: nn.Module, path: Path, description: Mapping[str, Any], 
         description: what the weights belong to, ready for JSON.
         class_names: the classes in the order of the outputs: text, numbers or truth values.
     """
-    tensors = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
+    save_tensors(module.state_dict(), path, description, class_names)
+
+
+def save_tensors(
+    tensors: Mapping[str, Tensor], path: Path, description: Mapping[str, Any], class_names: Sequence[Any]
+) -> None:
+    """The same for tensors by name."""
+    tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     metadata = {
         "format": FORMAT,
         "version": VERSION,
@@ -41,7 +48,7 @@ def save_weights(module: nn.Module, path: Path, description: Mapping[str, Any], 
     }
     metadata["sha256"] = _digest(tensors, metadata)
     # Our own write, because a full disk is then an OSError that `atomic_file` can explain.
-    content = save(tensors, {_ENTRY: json.dumps(metadata, sort_keys=True, ensure_ascii=False)})
+    content = save(dict(tensors), {_ENTRY: json.dumps(metadata, sort_keys=True, ensure_ascii=False)})
     with atomic_file(path) as partial:
         partial.write_bytes(content)
 
