@@ -1,11 +1,11 @@
-"""Tree ensembles of scikit-learn as plain arrays: to be stored without pickle, and to predict without scikit-learn.
+"""Ensembles of trees as plain arrays: to be stored without pickle, and to predict without scikit-learn.
 
 Each row adds up its trees in their order, so the sums have the same bits on any machine and any number of threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,40 +122,25 @@ class Forest:
 def from_extra_trees(model: Any) -> Forest:
     """A fitted `ExtraTreesClassifier` (or `RandomForestClassifier`) with one output."""
     trees = [estimator.tree_ for estimator in model.estimators_]
-    leaves = [tree.children_left < 0 for tree in trees]
-    rows, places = _distinct(np.concatenate([tree.value[leaf, 0] for tree, leaf in zip(trees, leaves, strict=True)]))
-    return _joined(
-        [(leaf, tree.feature, tree.threshold, tree.children_left, tree.children_right)
-         for tree, leaf in zip(trees, leaves, strict=True)],
+    names = ("feature", "threshold", "children_left", "children_right", "value")
+    feature, threshold, *children, value = (np.concatenate([getattr(one, name) for one in trees]) for name in names)
+    sizes = np.array([tree.node_count for tree in trees])
+    roots = np.cumsum(sizes) - sizes
+    leaf = children[0] < 0
+    left, right = (np.where(leaf, 0, child + np.repeat(roots, sizes)).astype(np.int32) for child in children)
+    rows, left[leaf] = _distinct(value[leaf, 0])
+    return Forest(
         kind="mean",
         width=model.n_features_in_,
+        feature=np.where(leaf, -1, feature).astype(np.int32),
+        threshold=_round_down(np.where(leaf, 0.0, threshold)),
+        left=left,
+        right=right,
         value=rows,
-        leaf_rows=places,
+        roots=roots.astype(np.int64),
         column=np.zeros(len(trees), dtype=np.int32),
         baseline=np.zeros(rows.shape[1]),
-    )  # fmt: skip
-
-
-def from_boosting(model: Any) -> Forest:
-    """A fitted `HistGradientBoostingClassifier` of numerical features."""
-    # Private names, and the only place where scikit-learn keeps the trees.
-    rounds = model._predictors
-    trees = [tree.nodes for stage in rounds for tree in stage]
-    if any(tree["is_categorical"].any() for tree in trees):
-        raise ValueError("trees with categorical features cannot be converted")
-    leaves = [tree["is_leaf"].astype(bool) for tree in trees]
-    value = np.concatenate([tree["value"][leaf] for tree, leaf in zip(trees, leaves, strict=True)])
-    columns = len(rounds[0])
-    return _joined(
-        [(leaf, tree["feature_idx"], tree["num_threshold"], tree["left"], tree["right"])
-         for tree, leaf in zip(trees, leaves, strict=True)],
-        kind="sigmoid" if columns == 1 else "softmax",
-        width=model.n_features_in_,
-        value=value[:, None],
-        leaf_rows=np.arange(len(value), dtype=np.int32),
-        column=np.tile(np.arange(columns, dtype=np.int32), len(rounds)),
-        baseline=np.array(model._baseline_prediction, dtype=np.float64).reshape(-1),
-    )  # fmt: skip
+    )
 
 
 def softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -185,25 +170,6 @@ def require(is_so: bool, problem: str) -> None:
 
 def _within(places: NDArray[Any], end: int) -> bool:
     return len(places) == 0 or bool(places.min() >= 0 and places.max() < end)
-
-
-def _joined(trees: Iterable[tuple[NDArray[Any], ...]], *, leaf_rows: NDArray[np.int32], **rest: Any) -> Forest:
-    """One set of arrays from is-leaf, feature, threshold, left and right of each tree, and from each leaf's value."""
-    parts = list(trees)
-    sizes = np.array([len(tree[0]) for tree in parts])
-    roots = np.cumsum(sizes) - sizes
-    leaf, feature, threshold, left, right = (np.concatenate(column) for column in zip(*parts, strict=True))
-    offset = np.repeat(roots, sizes)
-    lefts, rights = (np.where(leaf, 0, child + offset).astype(np.int32) for child in (left, right))
-    lefts[leaf] = leaf_rows
-    return Forest(
-        feature=np.where(leaf, -1, feature).astype(np.int32),
-        threshold=_round_down(np.where(leaf, 0.0, threshold)),
-        left=lefts,
-        right=rights,
-        roots=roots.astype(np.int64),
-        **rest,
-    )
 
 
 def _round_down(values: NDArray[np.float64]) -> NDArray[np.float32]:

@@ -1,7 +1,7 @@
 """A small classifier on top of what is already computed of labelled nodes, and the choice of one by cross-validation.
 
-A logistic regression, extra trees and gradient boosting, or the mean of the three. Scikit-learn fits them; what they
-have learned is kept as arrays, so that a stored one predicts without it.
+A logistic regression, extra trees and gradient boosting, or the mean of the three. Scikit-learn fits the first two;
+what they have learned is kept as arrays, so that a stored one predicts without it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from chronospike.errors import InputError
 from chronospike.threads import default_threads, run_chunks
-from chronospike.training.forest import Forest, from_boosting, from_extra_trees, read_array, require, softmax
+from chronospike.training.boosting import fit_boosting
+from chronospike.training.forest import Forest, from_extra_trees, read_array, require, softmax
 from chronospike.training.known_labels import hold_out
 from chronospike.training.metrics import score_predictions
 from chronospike.training.quick_fit import quick_fit
@@ -293,19 +294,14 @@ def _cross_validated(
     is_late: Callable[[], bool] | None,
 ) -> Probabilities | None:
     """`[K, C]` out of fold, or None if it got late before the last fold."""
-    from threadpoolctl import threadpool_limits
-
     names = np.unique(folds)
     result = np.zeros((len(rows), classes))
-    # Trees are shared out among threads by their own fit, and two fits of them would need twice the memory. Boosting
-    # gains nothing from a second thread on tables of this size, so that two fits at once take half as long.
+    # Trees are shared out among threads by their own fit, and two fits of them would need twice the memory.
     workers = 1 if base == "trees" else min(default_threads(), len(names))
 
     def fit(fold: int) -> None:
         here = folds == fold
-        # The limit is that of the thread that sets it.
-        with threadpool_limits(max(1, default_threads() // workers), user_api="openmp"):
-            stage = _fit(rows, labels, np.flatnonzero(~here), classes, base, seed, s)
+        stage = _fit(rows, labels, np.flatnonzero(~here), classes, base, seed, s)
         result[here] = stage.probabilities(rows[here])
 
     left, running, was_late = list(names), set[Future[None]](), False
@@ -365,24 +361,15 @@ def _check(rows: Rows, labels: Codes, classes: int) -> None:
 
 def _fit_part(base: str, rows: Rows, codes: Codes, seed: int, s: StageSettings) -> Part:
     """One classifier for codes `[K]` that all occur, at least two."""
-    # Here, so that what only predicts does not wait for scikit-learn.
-    from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
-
     if base == "logistic":
         return _fit_regression(rows, codes, s.strength)
-    if base == "trees":
-        trees = ExtraTreesClassifier(
-            s.trees, min_samples_leaf=s.leaf_nodes, random_state=seed, n_jobs=default_threads()
-        )  # fmt: skip
-        return from_extra_trees(trees.fit(rows, codes))
-    boosting = HistGradientBoostingClassifier(
-        max_iter=s.rounds,
-        max_leaf_nodes=s.leaves,
-        learning_rate=s.learning_rate,
-        early_stopping=False,
-        random_state=seed,
-    )
-    return from_boosting(boosting.fit(rows, codes))
+    if base == "boosting":
+        return fit_boosting(rows, codes, s.rounds, s.leaves, s.learning_rate)
+    # Here, so that what only predicts does not wait for scikit-learn.
+    from sklearn.ensemble import ExtraTreesClassifier
+
+    trees = ExtraTreesClassifier(s.trees, min_samples_leaf=s.leaf_nodes, random_state=seed, n_jobs=default_threads())
+    return from_extra_trees(trees.fit(rows, codes))
 
 
 def _fit_regression(rows: Rows, codes: Codes, strength: float) -> SoftmaxRegression:
