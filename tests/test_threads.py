@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from chronospike.threads import default_threads, run_chunks
+from chronospike.threads import Background, default_threads, run_chunks
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 7, None])
@@ -31,6 +31,16 @@ def test_an_exception_in_any_chunk_is_raised(failing: int) -> None:
 
     with pytest.raises(ValueError, match="boom"):
         run_chunks(work, 10, 3)
+
+
+def test_what_runs_in_the_background_is_there_when_asked_for() -> None:
+    assert Background(lambda: 7).result() == 7
+
+
+def test_what_fails_in_the_background_fails_where_it_is_asked_for() -> None:
+    failing = Background(lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        failing.result()
 
 
 def test_there_is_at_least_one_thread() -> None:

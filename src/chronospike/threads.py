@@ -12,11 +12,39 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import pairwise
+from threading import Thread
+from typing import Generic, TypeVar
 
 # OpenMP's threads (torch computes with them) keep a CPU busy while they wait for the next piece of work. Beside
 # another busy program that takes the CPU from whoever has work to do, and an epoch takes many times as long.
 # The first two are read by GNU's OpenMP, which torch brings along, the last by Intel's and LLVM's.
 _QUIET = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
+
+
+Found = TypeVar("Found")
+
+
+class Background(Generic[Found]):
+    """`work` in a thread of its own, which ends with the program if nobody asks for its result."""
+
+    def __init__(self, work: Callable[[], Found]) -> None:
+        self._found: list[Found] = []
+        self._error: BaseException | None = None
+        self._thread = Thread(target=self._run, args=(work,), daemon=True)
+        self._thread.start()
+
+    def _run(self, work: Callable[[], Found]) -> None:
+        try:
+            self._found.append(work())
+        except BaseException as error:
+            self._error = error
+
+    def result(self) -> Found:
+        """What `work` returned; waits for it. What it raised is raised here."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._found[0]
 
 
 def wait_quietly() -> None:

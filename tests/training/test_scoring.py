@@ -9,11 +9,13 @@ from chronospike.data.ids import NodeIds
 from chronospike.data.splits import Split
 from chronospike.methods.majority import Majority
 from chronospike.methods.registry import REFERENCES, make_learner
+from chronospike.threads import Background
 from chronospike.training.learner import Fitted
 from chronospike.training.scoring import (
     confidently_wrong,
     reference_scores,
     score,
+    start_references,
     unlabelled_shares,
 )
 from chronospike.training.task import make_task
@@ -51,7 +53,7 @@ def test_scores_count_only_the_test_nodes() -> None:
 
 def test_the_majority_class_is_that_of_the_training_nodes(fitted: Fitted) -> None:
     # Two of the three training nodes are cats, and so are one of the test nodes' two.
-    assert reference_scores(fitted, SIMPLE)["majority class"] == {
+    assert reference_scores(fitted, SIMPLE, {})["majority class"] == {
         "macro_f1": pytest.approx(1 / 3),
         "micro_f1": 0.5,
     }
@@ -60,14 +62,27 @@ def test_the_majority_class_is_that_of_the_training_nodes(fitted: Fitted) -> Non
 def test_label_propagation_reaches_neighbours_and_leaves_the_rest_to_the_majority() -> None:
     # Node 4 has node 0, a cat, as its only neighbour; node 5, a dog, has none and is taken for a cat.
     for node, right in ((4, 1.0), (5, 0.0)):
-        scores = reference_scores(fitted_to(np.array([0, 0, 1, 1, 0, 1]), np.array([node])), SIMPLE)
+        scores = reference_scores(fitted_to(np.array([0, 0, 1, 1, 0, 1]), np.array([node])), SIMPLE, {})
         assert scores["label propagation"]["micro_f1"] == right
 
 
 def test_the_simple_methods_say_what_was_fitted(fitted: Fitted) -> None:
-    scores = reference_scores(fitted, SIMPLE)
+    scores = reference_scores(fitted, SIMPLE, {})
     assert list(scores) == ["majority class", "label propagation", "logistic regression"]
     assert scores["logistic regression"]["training_nodes"] == 3
+
+
+def test_a_fit_that_was_begun_before_is_taken(fitted: Fitted) -> None:
+    """A fit to other labels, which takes both test nodes for dogs: one of them is."""
+    other = fitted_to(np.array([1, 1, 1, 1, 0, 1]), np.array([4, 5]))
+    begun = {"majority": Background(lambda: other)}
+    found = reference_scores(fitted, SIMPLE, begun)
+    assert found["majority class"]["micro_f1"] == score(other).metrics["test"]["micro_f1"] == 0.5
+    assert found["majority class"]["macro_f1"] == score(other).metrics["test"]["macro_f1"]
+
+
+def test_on_a_cpu_no_reference_is_begun_before(fitted: Fitted) -> None:
+    assert start_references([make_learner("labels", {})], fitted.task) == {}
 
 
 def test_the_surest_mistakes_come_first_with_the_ids_of_the_user(fitted: Fitted) -> None:

@@ -2,8 +2,8 @@
 
 Newton's method in the space of functions: a tree fits -g / h of the softmax loss, leaf by leaf, and grows where the
 loss falls most, until it has its leaves. Values are sorted into bins once, so that the best split of a leaf is found
-from sums per bin. The trees of a round are grown side by side, each by one thread, so that the result has the same bits on any
-number of threads, and no thread waits for another within a tree: beside other busy programs it is as quick as alone.
+from sums per bin. The trees of a round are grown side by side, each by one thread, so that the result has the same bits
+on any number of threads, and no thread waits for another within a tree, which beside other busy programs takes long.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from chronospike.training.learner import FitContext, Fitted, Learner, Progress
 from chronospike.training.loop import Watcher
 from chronospike.training.predictions import write_predictions
 from chronospike.training.run_folder import METRICS, PREDICTIONS, RunFolder
-from chronospike.training.scoring import Scored, only_scored, score
+from chronospike.training.scoring import Scored, Started, only_scored, score, start_references
 from chronospike.training.task import Task, make_task
 
 # What is known of the training itself, which scoring a run again does not change.
@@ -52,6 +52,7 @@ def execute(
     task = task_of(learner, graph, run, device)
     if task.features is not None:
         run.save_encoder(task.features.encoder)
+    started = start_references(references, task)
     fitted = learner.fit(task, FitContext(run, resume, watcher, on_note, on_stage, deadline, stop))
     fitted.save(run)
     name = run.facts().get("name")
@@ -65,6 +66,7 @@ def execute(
         on_note=on_note,
         name=name,
         output=run.path,
+        started=started,
     )
 
 
@@ -106,15 +108,17 @@ def evaluate(
     name: str | None = None,
     output: Path | None = None,
     on_note: Callable[[str], None] | None = None,
+    started: Started | None = None,
 ) -> dict[str, Any]:
     """Score what a run has learned, and write `metrics.json` and `predictions.csv` if asked to.
 
     Args:
         name: of the graph.
         output: the folder to write to.
+        started: see `start_references`.
     """
     earlier = run.metrics() if (run.path / METRICS).is_file() else {}
-    scored = score(fitted, references, smooth, on_nodes, earlier.get("validation"))
+    scored = score(fitted, references, smooth, on_nodes, earlier.get("validation"), started)
     metrics, of, cost = scored.metrics, fitted.task.graph.num_nodes, fitted.cost
     if not cost.complete:
         metrics["notes"].append(f"time was up before all was done. To do the rest: {_resume(run)}")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError
+from chronospike.threads import Background
 from chronospike.training.bagging import BagFitted, Folds, f1
 from chronospike.training.calibration import calibration_facts, with_temperature
 from chronospike.training.hardware import device_name, versions
@@ -25,6 +27,11 @@ from chronospike.training.task import Nodes, Task
 # training nodes, which takes as long as about four epochs; beyond both, only the nodes that are scored.
 _PREDICT_ALL = {"cpu": 200_000, "cuda": 5_000_000}
 _PREDICT_EPOCHS = 10
+# Enough for the held-out scores of simple methods.
+_REFERENCE_FOLDS = 5
+
+# Fits that are under way, by the name of the method.
+Started = Mapping[str, Background[Fitted]]
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,7 @@ def score(
     smooth: bool = False,
     on_nodes: Progress | None = None,
     earlier_validation: dict[str, Any] | None = None,
+    started: Started | None = None,
 ) -> Scored:
     """Score a fitted method on its test nodes.
 
@@ -55,6 +63,7 @@ def score(
         references: simple methods to be fitted to the same labels, and scored beside it.
         smooth: also spread the labels over the edges.
         earlier_validation: the validation scores of a refitted method whose first fit is gone.
+        started: see `start_references`.
     """
     task, split, graph = fitted.task, fitted.split, fitted.task.graph
     if not len(split.test):
@@ -78,7 +87,7 @@ def score(
         "test": as_dict(_scores(graph, predicted, split.test), graph.class_names, len(split.test)),
         "validation": validation if first is not None else earlier_validation,
         "refit": {"nodes": len(task.split.train)} if fitted.was_refitted else None,
-        "baselines": reference_scores(fitted, references),
+        "baselines": reference_scores(fitted, references, started or {}),
         "confidently_wrong": confidently_wrong(graph, probabilities, split.test),
         "unlabelled": unlabelled_shares(fitted, predicted, nodes),
         "smoothed": None,
@@ -139,14 +148,23 @@ def as_dict(scores: Scores, class_names: tuple[str, ...], nodes: int) -> dict[st
     }
 
 
-def reference_scores(fitted: Fitted, references: Sequence[Learner[Any]]) -> dict[str, dict[str, Any]]:
+def start_references(references: Sequence[Learner[Any]], task: Task) -> Started:
+    """The slow ones of `references`, fitted to the task while a method trains on a GPU and the CPUs are idle."""
+    if task.device.type != "cuda":
+        return {}
+    return {learner.name: Background(partial(learner.fit, task)) for learner in references if not learner.is_quick}
+
+
+def reference_scores(
+    fitted: Fitted, references: Sequence[Learner[Any]], started: Started
+) -> dict[str, dict[str, Any]]:  # fmt: skip
     """Test scores of other methods that learn from the same labels, by their titles."""
     task, nodes = replace(fitted.task, split=fitted.split), fitted.split.test
     result: dict[str, dict[str, Any]] = {}
     for learner in references:
         if learner.needs_features and task.features is None:
             continue
-        reference = learner.fit(task)
+        reference = started[learner.name].result() if learner.name in started else learner.fit(task)
         found = score_nodes(reference, nodes)
         scores = {"macro_f1": found.macro_f1, "micro_f1": found.micro_f1, **reference.details()}
         if isinstance(fitted, BagFitted) and learner.is_quick:
@@ -158,8 +176,9 @@ def reference_scores(fitted: Fitted, references: Sequence[Learner[Any]]) -> dict
 def _out_of_fold_scores(learner: Learner[Any], task: Task, folds: Folds) -> dict[str, float]:
     """Scores of a method on each fold, fitted without it."""
     found = np.empty((len(folds.nodes), task.graph.num_classes))
-    for fold in np.unique(folds.number):
-        held = folds.number == fold
+    number = folds.number % _REFERENCE_FOLDS
+    for fold in np.unique(number):
+        held = number == fold
         rest = np.setdiff1d(task.known, folds.nodes[held])
         found[held] = learner.fit(task.divided(rest, rest[:0])).probabilities(folds.nodes[held])
     return f1(found, task.labels(folds.nodes))
