@@ -52,6 +52,12 @@ def test_help_loads_nothing() -> None:
     assert loaded_by("--help") == set()
 
 
+def test_what_trains_a_network_loads_neither_a_compiler_of_kernels_nor_statistics() -> None:
+    code = "import sys, chronospike.methods.chronospike.learner; print(sorted({'numba', 'sklearn'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 @pytest.mark.parametrize("command", ["predict", "embed"])
 def test_using_a_run_needs_no_compiler_and_no_statistics(command: str, trained: Path, tmp_path: Path) -> None:
     loaded = loaded_by(command, trained, "-o", tmp_path / "out.csv", "--device", "cpu")

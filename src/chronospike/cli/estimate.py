@@ -33,7 +33,8 @@ def report_estimate(graph: str, root: Path | None, learner: Learner[Any], device
     counts = {"train": len(split.train), "validation": len(split.validation), "test": len(split.test)}
     found = {**counts, **learner.estimate(data, input_width(data) + to_make * settings.feature_dimension)}
     if "parameters" not in found:
-        print_json({**found, "device": str(place)}) if as_json else print_table([_split_row(found)])
+        needed = [("memory", f"at least {human_bytes(found['memory_bytes'])}")] if "memory_bytes" in found else []
+        print_json({**found, "device": str(place)}) if as_json else print_table([_split_row(found), *needed])
         return
     warning = _shortage(found, learner.memory_advice, place)
     if as_json:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,7 +14,10 @@ from chronospike.cli.options import AsJson, Device
 from chronospike.errors import InputError
 
 if TYPE_CHECKING:
+    import torch
+
     from chronospike.data.feature_store import FeatureSet
+    from chronospike.data.splits import Split
     from chronospike.features.make import Maker
     from chronospike.features.options import Options, Start
 
@@ -200,3 +205,28 @@ def _described(one: FeatureSet) -> str:
 def _as_dict(one: FeatureSet) -> dict[str, Any]:
     shown = ("name", "shape", "dtype", "recipe", "steps_done", "complete", "seconds")
     return {name: getattr(one, name) for name in shown}
+
+
+def features_of_runs(
+    features: str, folder: Path, device: torch.device, quiet: bool = False
+) -> tuple[str, list[Callable[[Split], None]]]:
+    """The setting `features` with runs replaced by feature sets of their embeddings, which are stored first.
+
+    With it comes what a split has to pass: see `check_labels_of`.
+    """
+    from chronospike.training.run_folder import CONFIG, RunFolder
+
+    parts, checks = features.split("+"), list[Callable[["Split"], None]]()
+    for number, part in enumerate(parts):
+        if not (Path(part) / CONFIG).is_file():
+            continue
+        from chronospike.methods.registry import learner_of
+        from chronospike.training.run_features import check_labels_of, store_embeddings
+
+        run = RunFolder(Path(part))
+        learner = learner_of(run)
+        parts[number] = store_embeddings(folder, learner, run, device, tell)
+        checks.append(partial(check_labels_of, run, learner, folder))
+        if not quiet:
+            say(f"embeddings of {part} ({learner.title}) are features {parts[number]}")
+    return "+".join(parts), checks

@@ -264,7 +264,7 @@ def _open(
     from chronospike.data.time_text import format_time
     from chronospike.device import choose_device, keep_freed_memory
     from chronospike.features.make import carry_features
-    from chronospike.features.recipes import check_source, check_transfer
+    from chronospike.features.recipes import check_date, check_source, check_transfer
     from chronospike.methods.registry import learner_of
     from chronospike.optional import start_gpu
     from chronospike.training.run_folder import RunFolder
@@ -278,6 +278,8 @@ def _open(
     where = graph or Path(facts["folder"])
     # A date that makes no sense is said before features are made.
     step = None if as_of is None else step_as_of(open_graph(where, features="none", verify=False), as_of)
+    if step is not None:
+        check_date(facts["feature_methods"])
     is_other = facts.get("data") != data_key(where)
 
     def note(text: str) -> None:

@@ -32,6 +32,10 @@ class Plan:
     def is_several(self) -> bool:
         return self.runs[0][0].path != self.output
 
+    def change(self, **values: Any) -> None:
+        """Give all runs other values of some settings."""
+        self.runs[:] = [(run, type(one)(one.settings.change(**values))) for run, one in self.runs]
+
 
 def new_plan(output: Path, learner: Learner[Any], seeds: int, facts: dict[str, Any]) -> Plan:
     """A run in `output`, or as many below it as there are seeds, counted up from that of the settings."""

@@ -18,6 +18,8 @@ from chronospike.cli.options import PRESET_METAVAR, PRESETS, AsJson, Assignments
 from chronospike.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
     from chronospike.cli.seeds import Plan
@@ -46,7 +48,7 @@ def train(
     assignments: Assignments = None,
     epochs: Annotated[int | None, typer.Option(help="Short for --set epochs=N.")] = None,
     features: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Short for --set features=NAME: own, deepwalk, own+fastrp …")
+        str | None, typer.Option(metavar="NAME", help="Short for --set features=NAME: own, deepwalk, own+fastrp, RUN …")
     ] = None,
     ratio: Annotated[float | None, typer.Option(help="Share of labelled nodes that is not test.")] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
@@ -149,6 +151,7 @@ def _carry_out(
 ) -> None:
     """Make ready what the runs share, train those that are not finished, and say what came out."""
     from chronospike.cli.estimate import open_as_planned
+    from chronospike.cli.features import features_of_runs
     from chronospike.cli.graphs import graph_folder
     from chronospike.cli.seeds import begin, print_seeds, write_seeds
     from chronospike.data.reading.splits import read_split
@@ -161,8 +164,6 @@ def _carry_out(
     from chronospike.training.task import split_for
     from chronospike.training.tensorboard import require_tensorboard
 
-    run, learner = plan.runs[0]
-    settings = learner.settings
     facts, resume = plan.facts, plan.resume
     if tensorboard:
         require_tensorboard()
@@ -177,12 +178,21 @@ def _carry_out(
     keep_freed_memory()
     folder = Path(facts["folder"]) if resume else graph_folder(facts["graph"], root, quiet=as_json)
     if resume and facts.get("data") not in (None, data_key(folder)):
-        raise InputError(f"{folder} has changed since {run.path} was started. Start a new run")
+        raise InputError(f"{folder} has changed since {plan.runs[0][0].path} was started. Start a new run")
+    checks: list[Callable[[Split], None]] = []
+    if not resume:
+        named, checks = features_of_runs(plan.runs[0][1].settings.features, folder, place, as_json)
+        plan.change(features=named)
+    run, learner = plan.runs[0]
+    settings = learner.settings
     # What cannot be trained on, or not here, is said before features are made and before a folder is there.
     parts = facts["features"].split("+") if resume else None if learner.needs_features else ["none"]
     planned, to_make = open_as_planned(folder, settings, str(place), parts)
     learner.check(planned)
     divided = None if resume else read_split(split, planned) if split is not None else split_for(planned, settings)
+    if divided is not None:
+        for check in checks:
+            check(divided)
     train = (divided or run.known_labels(planned)[1]).train
     if to_make:
         require_feature_memory(planned.num_nodes, settings, place)
@@ -286,7 +296,7 @@ def _plan_time(plan: Plan, data: DynamicGraph, split: Split, place: torch.device
     task = make_task(data, learner.settings, place, split)
     found, seconds = plan_settings(learner, task, clock.left() / len(plan.runs))
     changes = {name: getattr(found, name) for name in ("epochs", "folds", "second_stage", "refit")}
-    plan.runs[:] = [(run, type(one)(one.settings.change(**changes))) for run, one in plan.runs]
+    plan.change(**changes)
     if quiet:
         return
     networks = f"{found.folds} networks" if found.folds else "one network"

@@ -17,6 +17,8 @@ from chronospike.errors import InputError
 from chronospike.features.options import DeepWalk, FastRP, Options
 
 METHODS = ("deepwalk", "fastrp")
+# How embeddings of a run are made, which no recipe can make again.
+RUN = "run"
 
 
 def recipe(settings: Settings, method: str | None = None) -> tuple[str, Options]:
@@ -132,6 +134,20 @@ def check_transfer(methods: list[str], edges: str | None, other_edges: str) -> N
             "the model was trained on DeepWalk features, and those of another graph lie in a space of their own: "
             "predictions would be noise. If most nodes are the same, use --carry-features or train with FastRP; else "
             "train with the nodes' own attributes, or on this graph"
+        )
+    if RUN in methods and edges not in (None, other_edges):
+        raise InputError(
+            "the model reads embeddings of another run, which exist for the graph of that run alone. "
+            "Train both runs on this graph"
+        )
+
+
+def check_date(methods: list[str]) -> None:
+    """Refuse to look at an earlier date with features that know all steps."""
+    if RUN in methods:
+        raise InputError(
+            "the model reads embeddings of another run, which have been learned from all steps: as of a date they "
+            "would know what came later. Import the graph up to that date and train on it"
         )
 
 

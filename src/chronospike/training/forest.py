@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from chronospike.compiled import njit
 from chronospike.errors import InputError, StorageError
 from chronospike.threads import run_chunks
 
@@ -21,9 +20,6 @@ Rows = NDArray[np.float32]
 
 # Stored as positions in this tuple.
 KINDS = ("mean", "softmax", "sigmoid")
-
-# The rows that one tree after the other is applied to: so many that loading a tree costs little beside following it.
-_BLOCK = 4096
 
 _DTYPES: dict[str, type[np.generic]] = {
     "feature": np.int32, "threshold": np.float32, "left": np.int32, "right": np.int32, "value": np.float64,
@@ -68,10 +64,13 @@ class Forest:
         """`[n, classes]` of rows `[n, width]` without missing values."""
         if rows.ndim != 2 or rows.shape[1] != self.width:
             raise InputError(f"the inputs have shape {list(rows.shape)}, and the trees read {self.width} columns")
+        # Here, so that what has no trees does not wait for numba.
+        from chronospike.training.forest_kernel import add_trees
+
         rows = np.ascontiguousarray(rows, dtype=np.float32)
         sums = np.repeat(self.baseline[None], len(rows), axis=0)
         tree = (self.feature, self.threshold, self.left, self.right, self.value, self.roots, self.column)
-        run_chunks(lambda low, high: _add_trees(rows[low:high], *tree, sums[low:high]), len(rows))
+        run_chunks(lambda low, high: add_trees(rows[low:high], *tree, sums[low:high]), len(rows))
         if self.kind == "mean":
             return sums / len(self.roots)
         if self.kind == "softmax":
@@ -189,20 +188,3 @@ def _distinct(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[n
     found = pa.Array.from_buffers(kind, len(rows), [None, pa.py_buffer(rows)]).dictionary_encode()
     values = np.frombuffer(found.dictionary.buffers()[1], dtype=np.float64, count=len(found.dictionary) * rows.shape[1])
     return values.reshape(-1, rows.shape[1]).copy(), found.indices.to_numpy().astype(np.int32)
-
-
-@njit
-def _add_trees(
-    rows: Any, feature: Any, threshold: Any, left: Any, right: Any, value: Any, roots: Any, column: Any, sums: Any
-) -> None:
-    """Add the leaves that each of `rows [n, d]` comes to to `sums [n, S]`."""
-    for start in range(0, len(rows), _BLOCK):
-        stop = min(start + _BLOCK, len(rows))
-        for tree in range(len(roots)):
-            for i in range(start, stop):
-                node = roots[tree]
-                while feature[node] >= 0:
-                    node = np.int64(left[node] if rows[i, feature[node]] <= threshold[node] else right[node])
-                leaf = left[node]
-                for k in range(value.shape[1]):
-                    sums[i, column[tree] + k] += value[leaf, k]

@@ -161,6 +161,7 @@ class Learner(ABC, Generic[Kind]):
         needs_features: whether it reads features of nodes.
         is_quick: whether a fit takes so little that one for each fold does not matter.
         keeps_checkpoints: whether a fit that was interrupted resumes.
+        learns_from_labels: whether its embeddings depend on labels.
     """
 
     name: ClassVar[str]
@@ -170,6 +171,7 @@ class Learner(ABC, Generic[Kind]):
     needs_features: ClassVar[bool] = True
     is_quick: ClassVar[bool] = False
     keeps_checkpoints: ClassVar[bool] = False
+    learns_from_labels: ClassVar[bool] = True
 
     def __init__(self, settings: Kind) -> None:
         self.settings = settings

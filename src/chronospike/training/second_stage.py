@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from chronospike.errors import InputError
 from chronospike.threads import default_threads, run_chunks
-from chronospike.training.boosting import fit_boosting
 from chronospike.training.forest import Forest, from_extra_trees, read_array, require, softmax
 from chronospike.training.known_labels import hold_out
 from chronospike.training.metrics import score_predictions
@@ -364,6 +363,8 @@ def _fit_part(base: str, rows: Rows, codes: Codes, seed: int, s: StageSettings) 
     if base == "logistic":
         return _fit_regression(rows, codes, s.strength)
     if base == "boosting":
+        from chronospike.training.boosting import fit_boosting
+
         return fit_boosting(rows, codes, s.rounds, s.leaves, s.learning_rate)
     # Here, so that what only predicts does not wait for scikit-learn.
     from sklearn.ensemble import ExtraTreesClassifier
