@@ -150,11 +150,21 @@ def test_where_nobody_validates_nobody_does_in_a_fold(task: Task) -> None:
     assert (len(part.train), len(part.validation)) == (64, 0)
 
 
-def test_networks_have_seeds_of_their_own_and_read_the_same_labels(task: Task) -> None:
+def test_networks_have_seeds_of_their_own_and_read_the_same_labels_where_these_are_many(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bagging, "STRICT_NODES", 96)
     folds, _ = folds_of(task, 3)
     parts = [fold_task(task, folds, fold, small_settings()) for fold in range(3)]
     assert len({part.seed for part in parts} | {task.seed}) == 4
     assert all(part.tables is task.tables for part in parts)
+
+
+def test_where_labels_are_few_a_network_does_not_read_those_of_its_fold(task: Task) -> None:
+    folds, _ = folds_of(task, 3)
+    for fold in range(3):
+        part = fold_task(task, folds, fold, small_settings())
+        assert part.tables.known.tolist() == np.setdiff1d(task.known, folds.members(fold)).tolist()
 
 
 @pytest.mark.parametrize("selection", ["macro_f1", "last"])
@@ -178,6 +188,7 @@ def test_out_of_fold_is_what_a_nodes_own_network_says_of_it() -> None:
     found = bag(second_stage="none", calibrate=False, epochs=1)
     for fold, network in enumerate(found.networks):
         members = found.folds.members(fold)
+        network = network.for_task(fold_task(found.given, found.folds, fold, small_settings()))
         own = network.infer(network.module, members)[0].numpy()
         assert np.array_equal(found.out_of_fold[found.folds.number == fold], softmax(log_probabilities(own)))
         other = found.networks[fold - 1]
@@ -204,6 +215,7 @@ def test_the_second_stage_is_cross_validated_on_out_of_fold_probabilities(fitted
     logs = np.empty((len(labels), 2))
     for fold, network in enumerate(fitted.networks):
         here = fitted.folds.number == fold
+        network = network.for_task(fold_task(fitted.given, fitted.folds, fold, small_settings()))
         logs[here] = log_probabilities(network.infer(network.module, fitted.folds.nodes[here])[0].numpy())
     rows = stage_rows(logs, fitted.given, fitted.folds.nodes)
     seed = stream(fitted.given.seed, "second stage")

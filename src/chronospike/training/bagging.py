@@ -37,6 +37,8 @@ from chronospike.training.weights import save_weights
 
 # Two folds of fewer nodes say nothing.
 _FEWEST = 8
+# With fewer known nodes no network reads a label of its fold around other nodes, either: see `fold_task`.
+STRICT_NODES = 5000
 # The name of the part that every bag has, and of the fact in a weights file that makes it one.
 NETWORK, FOLDS = "network", "folds"
 # Of the cross-validation of a second stage, at most.
@@ -82,15 +84,18 @@ def make_folds(task: Task, wanted: int) -> tuple[Folds | None, str]:
 
 
 def fold_task(task: Task, folds: Folds, fold: int, settings: TrainingSettings) -> Task:
-    """What one network learns from: all known nodes but those of its fold, some of them to choose the epoch by."""
+    """What one network learns from: all known nodes but those of its fold, some of them to choose the epoch by.
+
+    Where known nodes are few, the labels of the fold are not read around the others, either. A label that was met there
+    beside one that was learned says something of the pair, and out of fold a few hundred random labels then look 56 %
+    right instead of 50. Where they are many that does not show, and all networks share what is read.
+    """
     rest = folds.nodes[folds.number != fold]
     seed = stream(task.seed, "bag", fold) >> 1
-    if settings.selection == "last":
-        return task.divided(rest, rest[:0], seed)
-    if not len(task.split.validation):
-        return task.divided(rest, rest[:0], seed)
-    held = hold_out(task.labels(rest), len(task.split.validation) / len(task.known), seed)
-    return task.divided(rest[~held], rest[held], seed)
+    held = np.zeros(len(rest), dtype=bool)
+    if settings.selection != "last" and len(task.split.validation):
+        held = hold_out(task.labels(rest), len(task.split.validation) / len(task.known), seed)
+    return task.divided(rest[~held], rest[held], seed, forget=len(task.known) < STRICT_NODES)
 
 
 class BagFitted(Fitted):

@@ -51,14 +51,16 @@ class Task:
         """What the known labels say of every node."""
         return LabelTables(self)
 
-    def divided(self, train: Nodes, validation: Nodes, seed: int | None = None) -> Task:
+    def divided(self, train: Nodes, validation: Nodes, seed: int | None = None, forget: bool = False) -> Task:
         """The same task with its known nodes divided in another way, perhaps some of them left out, or another seed.
 
-        The labels that are read of neighbours stay those of this task's known nodes.
+        The labels that are read of neighbours stay those of this task's known nodes, unless the others are to be
+        forgotten.
         """
         split = replace(self.split, train=train.astype(np.int64), validation=validation.astype(np.int64))
         other = replace(self, split=split, seed=self.seed if seed is None else seed)
-        other.__dict__["tables"] = self.tables
+        if not forget:
+            other.__dict__["tables"] = self.tables
         return other
 
     def with_all_labels(self) -> Task:
