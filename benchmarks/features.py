@@ -31,16 +31,8 @@ from chronospike.data.ingest import import_graph
 from chronospike.features.deepwalk import DeepWalkSteps
 from chronospike.features.noise import NoiseTable, expected_visits, noise_table
 from chronospike.features.options import DeepWalk
-from chronospike.features.skipgram import (
-    _CHUNK_TOKENS,
-    Schedule,
-    Table,
-    _draw_ahead,
-    _row_buffers,
-    _train_walk,
-    _walk_buffers,
-    initial_tables,
-)
+from chronospike.features.skipgram import _CHUNK_TOKENS, Schedule, Table, initial_tables
+from chronospike.features.skipgram_kernels import draw_ahead, row_buffers, train_walk, walk_buffers
 from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key, walk_into, walk_starts
 from chronospike.rng_kernels import derive_numba
 from chronospike.threads import run_chunks
@@ -112,16 +104,16 @@ def _train_on_walks(
     window: Any, negatives: Any, base: Any, rate: Any, drop: Any, low: Any, high: Any,
 ) -> None:  # fmt: skip
     length = walks.shape[1]
-    walk, reach, drawn = _walk_buffers(length, negatives)
-    rows, before, targets, changes, gains = _row_buffers(length, inputs.shape[1], negatives)
+    walk, reach, drawn = walk_buffers(length, negatives)
+    rows, before, targets, changes, gains = row_buffers(length, inputs.shape[1], negatives)
     for w in range(low, high):
         size = 0
         while size < length and walks[w, size] >= 0:
             walk[size] = walks[w, size]
             size += 1
-        _draw_ahead(reach, drawn, size, derive_numba(base, w), length, window, thresholds, nodes, aliases)
+        draw_ahead(reach, drawn, size, derive_numba(base, w), length, window, thresholds, nodes, aliases)
         now = np.float32(rate - drop * w)
-        _train_walk(inputs, outputs, walk, reach, drawn, rows, before, targets, changes, gains, size, window, now)
+        train_walk(inputs, outputs, walk, reach, drawn, rows, before, targets, changes, gains, size, window, now)
 
 
 def all_walks(graph: DynamicGraph, step: int, seed: int) -> NDArray[np.int32]:

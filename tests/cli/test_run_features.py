@@ -29,6 +29,11 @@ def embedded(graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     return run
 
 
+def test_a_run_of_embeddings_trains_for_longer(graph: Path, embedded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    worked(capsys, "train", "--resume", "-o", embedded, "--epochs", "2", "--device", "cpu")
+    assert len((embedded / "metrics.jsonl").read_text().splitlines()) == 2
+
+
 def test_the_embeddings_of_a_run_are_the_features_of_another(
     graph: Path, embedded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,13 +9,17 @@ from numpy.typing import NDArray
 
 from benchmarks.features import random_walks
 from chronospike.errors import ChronoSpikeError, InputError
-from chronospike.features.noise import expected_visits, noise_table
+from chronospike.features.biased_walks import random_walks as biased_walks
+from chronospike.features.biased_walks import walk_bias
+from chronospike.features.noise import counted_visits, expected_visits, noise_table
 from chronospike.features.options import DeepWalk
-from chronospike.features.skipgram import Schedule, initial_tables, train_on_graph
-from chronospike.features.walks import Snapshot, cumulative_snapshot, walk_starts
+from chronospike.features.skipgram import MeanLoss, Schedule, initial_tables, train_on_graph
+from chronospike.features.walks import Snapshot, cumulative_snapshot, sorted_rows, walk_starts
 from chronospike.rng import derive
 from tests.features import reference
 from tests.features.one_step import deepwalk_step
+from tests.features.test_biased_walks import PARAMETERS, random_snapshot
+from tests.features.test_walks import snapshot_of
 from tests.growing import grown
 from tests.path_of_four import path_of_four
 from tests.six_nodes import six_nodes
@@ -47,6 +51,33 @@ def test_walks_equal_those_of_the_cpu(key: int, directed: bool) -> None:
     snapshot = snapshot._replace(keys=np.array([5, -1, 2**62, 0, 77, -(2**63)]))
     walks = gpu.DeviceSnapshot(snapshot, torch.device(DEVICE)).random_walks(torch.from_numpy(starts).to(DEVICE), 9, key)
     assert (walks.cpu().numpy() == random_walks(snapshot, starts, 9, key)).all()
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize(("p", "q"), PARAMETERS)
+def test_walks_with_a_memory_equal_those_of_the_cpu(p: float, q: float, directed: bool) -> None:
+    snapshot, bias = random_snapshot(40, 150, directed), walk_bias(p, q, directed)
+    snapshot = snapshot._replace(keys=np.arange(40) * 2**57 - 2**62)
+    starts = walk_starts(snapshot, 1)
+    device = gpu.DeviceSnapshot(snapshot, torch.device(DEVICE))
+    walks = device.random_walks(torch.from_numpy(starts).to(DEVICE), 12, 2**63 + 9, bias)
+    assert (walks.cpu().numpy() == biased_walks(snapshot, starts, 12, 2**63 + 9, bias)).all()
+
+
+def test_a_walk_with_a_memory_ends_where_that_of_the_cpu_does() -> None:
+    snapshot, bias = snapshot_of([[1, 2], [0, 2, 3], [1, 3], []]), walk_bias(0.5, 2, directed=True)
+    starts = np.array([0, 3, 2, 1], dtype=np.int32)
+    device = gpu.DeviceSnapshot(snapshot, torch.device(DEVICE))
+    walks = device.random_walks(torch.from_numpy(starts).to(DEVICE), 9, 4, bias).cpu().numpy()
+    assert (walks == biased_walks(snapshot, starts, 9, 4, bias)).all()
+    assert walks[1].tolist() == [3] + [-1] * 8
+
+
+def test_counted_visits_equal_those_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chronospike.features.gpu_walks._COUNTED_WALKS", 15)
+    snapshot, bias = random_snapshot(40, 90, False), walk_bias(0.5, 2)
+    visits = gpu.DeviceSnapshot(snapshot, torch.device(DEVICE)).counted_visits(snapshot, 6, bias, 5)
+    assert (visits.cpu().numpy() == counted_visits(snapshot, 6, bias, 5)).all()
 
 
 @pytest.mark.parametrize("directed", [False, True])
@@ -132,6 +163,34 @@ def test_a_walk_that_ends_early_agrees_with_the_reference() -> None:
     noise = noise_table(expected_visits(snapshot, 9))
     reference.train_walk(*plain, [3, 2, 1, 0], 9, noise, schedule, 3, 0)
     assert trainer.finish()[0] == pytest.approx(plain[0], abs=1e-5)
+
+
+@pytest.mark.parametrize(("p", "q"), [(1.0, 1.0), (0.5, 2.0)])
+def test_measured_loss_is_that_of_the_reference(p: float, q: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chronospike.features.gpu._MEASURED_SCORES", 300)
+    snapshot = sorted_rows(cumulative_snapshot(six_nodes(directed=True), 3))
+    schedule, bias, length = Schedule(3, 2, 2**63 + 5, 1e-7, 0.0), walk_bias(p, q, directed=True), 7
+    tables, starts, loss = random_tables(6, 5), walk_starts(snapshot, 2), MeanLoss(every=1)
+    trainer = gpu.GpuTrainer(snapshot, tables, length, DEVICE, bias, key=3)
+    trainer.train_pass(starts, schedule, None, loss)
+    noise = noise_table(expected_visits(snapshot, length) if p == q else counted_visits(snapshot, length, bias, 3))
+    plain = tables[0].astype(float), tables[1].astype(float)
+    parts = [
+        reference.walk_loss(*plain, walk[walk >= 0].tolist(), length, noise, schedule, int(walk[0]))
+        for walk in biased_walks(snapshot, starts, length, schedule.key, bias)
+    ]
+    assert loss.pairs == sum(pairs for _, pairs in parts)
+    assert loss.total == pytest.approx(sum(total for total, _ in parts), rel=1e-5)
+
+
+def test_loss_is_measured_several_times_in_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chronospike.features.gpu._MEASURED_LAUNCH", 4)
+    seen, loss = list[int](), MeanLoss(every=2)
+    trainer = gpu.GpuTrainer(ring(10), random_tables(10, 4), 3, DEVICE)
+    trainer.train_pass(np.arange(10, dtype=np.int32), Schedule(1, 1, 0, 0.1, 0.0), seen.append, loss)
+    assert seen == [4, 8, 10]
+    # Five walks of three nodes with two pairs of neighbours each, both ways.
+    assert loss.pairs == 5 * 4
 
 
 def test_progress_counts_every_walk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,15 @@ import math
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.stats import spearmanr
 
 from benchmarks.features import random_walks, train_on_walks
+from chronospike.features.biased_walks import walk_bias
 from chronospike.features.noise import NoiseTable, expected_visits, noise_table
-from chronospike.features.skipgram import Schedule, initial_tables, train_on_graph
-from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key, walk_starts
+from chronospike.features.skipgram import MeanLoss, Schedule, initial_tables, train_on_graph
+from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key, sorted_rows, walk_starts
 from tests.features import reference
+from tests.features.test_biased_walks import random_snapshot
 from tests.six_nodes import six_nodes
 
 
@@ -142,3 +145,77 @@ def test_progress_counts_every_walk(monkeypatch: pytest.MonkeyPatch) -> None:
     starts = np.tile(walk_starts(snapshot, 0), 2)
     train_on_graph(random_tables(6, 4), snapshot, starts, 4, noise, Schedule(1, 1, 0, 0.1, 0.0), 1, seen.append)
     assert seen == [3, 6, 9, 10]
+
+
+def test_walks_with_a_memory_are_trained_on_like_any_other() -> None:
+    snapshot, bias = sorted_rows(cumulative_snapshot(six_nodes(), 3)), walk_bias(0.5, 4)
+    starts, length, schedule = walk_starts(snapshot, 3), 12, Schedule(3, 2, 77, 0.05, 0.003)
+    noise, tables = noise_table(np.ones(6)), random_tables(6, 8)
+    plain = tables[0].astype(float), tables[1].astype(float)
+    for order, start in enumerate(starts):
+        nodes = reference.biased_walk(snapshot, int(start), length, schedule.key, bias)
+        reference.train_walk(*plain, nodes, length, noise, schedule, int(start), order)
+    train_on_graph(tables, snapshot, starts, length, noise, schedule, threads=1, bias=bias)
+    assert tables[0] == pytest.approx(plain[0], abs=2e-5)
+
+
+def test_measured_loss_is_that_of_the_reference() -> None:
+    snapshot, length = cumulative_snapshot(six_nodes(), 3), 12
+    starts, schedule, loss = walk_starts(snapshot, 3), Schedule(4, 3, 77, 1e-9, 0.0), MeanLoss(every=2)
+    noise, tables = noise_table(expected_visits(snapshot, length)), random_tables(6, 8)
+    plain = tables[0].astype(float), tables[1].astype(float)
+    train_on_graph(tables, snapshot, starts, length, noise, schedule, threads=1, loss=loss)
+    parts = []
+    for start in starts[::2]:
+        nodes = reference.walk(snapshot, int(start), length, schedule.key)
+        parts.append(reference.walk_loss(*plain, nodes, length, noise, schedule, int(start)))
+    assert loss.pairs == sum(pairs for _, pairs in parts)
+    assert loss.total == pytest.approx(sum(total for total, _ in parts), rel=1e-6)
+
+
+def test_measuring_the_loss_changes_nothing_that_is_learned() -> None:
+    snapshot, schedule = cumulative_snapshot(six_nodes(), 3), Schedule(4, 3, 77, 0.1, 0.001)
+    starts, noise = walk_starts(snapshot, 3), noise_table(np.ones(6))
+    one, other = random_tables(6, 8), random_tables(6, 8)
+    train_on_graph(one, snapshot, starts, 12, noise, schedule, threads=1)
+    train_on_graph(other, snapshot, starts, 12, noise, schedule, threads=1, loss=MeanLoss(every=1))
+    assert (one[0] == other[0]).all()
+
+
+@pytest.mark.parametrize("negatives", [1, 5])
+def test_measured_loss_begins_at_ln_2_per_output(negatives: int) -> None:
+    """The noise is a node that no walk comes to, so that none of it is skipped."""
+    snapshot, loss = cumulative_snapshot(six_nodes(), 3), MeanLoss(every=1)
+    start, schedule = walk_starts(snapshot, 3)[:1], Schedule(4, negatives, 77, 0.1, 0.001)
+    train_on_graph(initial_tables(np.arange(6), 8, 0), snapshot, start, 12, always(5, 6), schedule, 1, loss=loss)
+    assert loss.mean == pytest.approx((1 + negatives) * math.log(2), rel=1e-12)
+
+
+def test_a_loss_without_pairs_is_zero() -> None:
+    assert MeanLoss().mean == 0
+
+
+def test_scores_rank_as_the_closed_form_does() -> None:
+    """Of walks on a graph with transitions P, degrees D and volume v, log(v/K Σ_r c_r P^r D⁻¹) for windows up to w.
+
+    A window is drawn from 1..w, so distances r share the pairs by c_r ∝ w - r + 1.
+    """
+    snapshot, window, length, passes = random_snapshot(30, 60, False), 3, 40, 1500
+    adjacency = np.zeros((30, 30))
+    for node in range(30):
+        adjacency[node, reference.row(snapshot, node)] = 1
+    degrees = adjacency.sum(axis=1)
+    step = adjacency / degrees[:, None]
+    shares = np.arange(window, 0, -1) / np.arange(1, window + 1).sum()
+    powers = sum(share * np.linalg.matrix_power(step, r + 1) for r, share in enumerate(shares))
+    wanted = degrees.sum() * powers / degrees
+    tables, noise = initial_tables(np.arange(30), 32, seed=0), noise_table(expected_visits(snapshot, length))
+    drop = (0.1 - 1e-3) / (30 * passes)
+    for number in range(passes):
+        key = derive_key(4, number)
+        schedule = Schedule(window, 1, key, 0.1 - drop * 30 * number, drop)
+        train_on_graph(tables, snapshot, walk_starts(snapshot, key), length, noise, schedule, threads=1)
+    scores = tables[0] @ tables[1].T
+    # Nodes that are never within a window of each other have no finite score; nor has a node that is its own noise.
+    met = (wanted > 0) & ~np.eye(30, dtype=bool)
+    assert spearmanr(scores[met], np.log(wanted[met])).statistic > 0.95

@@ -250,6 +250,7 @@ def _train_one(
     from chronospike.analysis.report import write_report
     from chronospike.methods.registry import references
     from chronospike.training.checkpoint import read_state
+    from chronospike.training.gradient import GradientLearner
     from chronospike.training.memory import memory_errors
     from chronospike.training.runs import execute
     from chronospike.training.tensorboard import TensorBoard
@@ -260,7 +261,8 @@ def _train_one(
         say(f"{learner.title}, seed {settings.seed}, {size}, {place}")
         if getattr(settings, "schedule", None) == "cosine" and settings.epochs > run.settings(type(settings)).epochs:
             say(f"the learning rate follows the cosine schedule of {settings.epochs} epochs from here on")
-    best = read_state(run.checkpoint).best_score if resume and run.checkpoint.is_file() else 0.0
+    has_score = resume and isinstance(learner, GradientLearner) and run.checkpoint.is_file()
+    best = read_state(run.checkpoint).best_score if has_score else 0.0
     curves = TensorBoard(run.path / "tensorboard") if tensorboard else nullcontext()
     with curves as board, progress("batches") as show, memory_errors(learner.memory_advice):
         metrics = execute(

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError, MissingPackageError
-from chronospike.features.noise import expected_visits, noise_table
+from chronospike.features.biased_walks import UNIFORM, Bias
+from chronospike.features.noise import noise_table, visits_of
 from chronospike.features.options import DeepWalk, Progress, Start
-from chronospike.features.skipgram import OnWalks, Schedule, Table, initial_tables, train_on_graph
+from chronospike.features.skipgram import MeanLoss, OnWalks, Schedule, Table, initial_tables, train_on_graph
 from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key, seen_nodes, walk_starts
 from chronospike.optional import has_triton
 
@@ -27,17 +28,58 @@ Tables = tuple[Table, Table]
 
 
 class CpuTrainer:
-    """One step on the CPU, in place; `GpuTrainer` does the same on a GPU."""
+    """Skip-gram on walks of one snapshot on the CPU, in place; `GpuTrainer` does the same on a GPU.
 
-    def __init__(self, snapshot: Snapshot, tables: Tables, length: int, threads: int | None) -> None:
-        self.snapshot, self.tables, self.length, self.threads = snapshot, tables, length, threads
-        self.noise = noise_table(expected_visits(snapshot, length))
+    Args:
+        bias: of walks that remember the node before.
+        key: of the walks that are counted for the noise, where they are not uniform.
+    """
 
-    def train_pass(self, starts: NDArray[np.int32], schedule: Schedule, on_walks: OnWalks | None) -> None:
-        train_on_graph(self.tables, self.snapshot, starts, self.length, self.noise, schedule, self.threads, on_walks)
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        tables: Tables,
+        length: int,
+        threads: int | None,
+        bias: Bias = UNIFORM,
+        key: int = 0,
+    ) -> None:
+        self.snapshot, self.tables, self.length, self.threads, self.bias = snapshot, tables, length, threads, bias
+        self.visits = visits_of(snapshot, length, bias, key, threads)
+        self.noise = noise_table(self.visits)
+
+    def train_pass(
+        self, starts: NDArray[np.int32], schedule: Schedule, on_walks: OnWalks | None, loss: MeanLoss | None = None
+    ) -> None:
+        walks = starts, self.length, self.noise, schedule
+        train_on_graph(self.tables, self.snapshot, *walks, self.threads, on_walks, self.bias, loss)
+
+    @property
+    def learned(self) -> dict[str, Table]:
+        """Everything that training changes, by name."""
+        return {"inputs": self.tables[0], "outputs": self.tables[1]}
 
     def finish(self) -> Tables:
         return self.tables
+
+
+def make_trainer(
+    snapshot: Snapshot,
+    tables: Tables,
+    length: int,
+    device: str,
+    threads: int | None,
+    bias: Bias = UNIFORM,
+    key: int = 0,
+) -> CpuTrainer | GpuTrainer:
+    """The trainer for a device, "cpu" or a CUDA device such as "cuda"."""
+    if device == "cpu":
+        return CpuTrainer(snapshot, tables, length, threads, bias, key)
+    if not has_triton():
+        raise MissingPackageError("triton", "deepwalk on a GPU", extra="gpu")
+    from chronospike.features.gpu import GpuTrainer
+
+    return GpuTrainer(snapshot, tables, length, device, bias, key)
 
 
 class DeepWalkSteps:
@@ -82,7 +124,7 @@ class DeepWalkSteps:
         snapshot = cumulative_snapshot(self.graph, step)
         tables = self._starting_tables(step)
         if snapshot.degrees.any():
-            trainer = self._trainer(snapshot, tables)
+            trainer = make_trainer(snapshot, tables, self.options.length, self.device, self.options.threads)
             self._train(trainer, snapshot, step)
             tables = trainer.finish()
         if self.options.unseen == "zero":
@@ -104,15 +146,6 @@ class DeepWalkSteps:
         seen = seen_nodes(cumulative_snapshot(self.graph, step - 1))
         fresh[0][seen] = previous[0][seen]
         return fresh[0], previous[1].astype(np.float32)
-
-    def _trainer(self, snapshot: Snapshot, tables: Tables) -> CpuTrainer | GpuTrainer:
-        if self.device == "cpu":
-            return CpuTrainer(snapshot, tables, self.options.length, self.options.threads)
-        if not has_triton():
-            raise MissingPackageError("triton", "deepwalk on a GPU", extra="gpu")
-        from chronospike.features.gpu import GpuTrainer
-
-        return GpuTrainer(snapshot, tables, self.options.length, self.device)
 
     def _train(self, trainer: CpuTrainer | GpuTrainer, snapshot: Snapshot, step: int) -> None:
         options, listen, before = self.options, self.on_progress, self.tokens_before

@@ -1,6 +1,6 @@
-"""DeepWalk on a GPU: Triton kernels for the walks and for skip-gram, one program per walk.
+"""Skip-gram on a GPU: a Triton kernel, one program per walk. The walks are those of `gpu_walks.py`.
 
-The conventions and every random draw are those of `walks.py` and `skipgram.py`. What differs: programs add to the
+The conventions and every random draw are those of `skipgram.py`. What differs: programs add to the
 tables atomically in whatever order they run, and a context's input row is read and changed at once for each centre
 instead of being kept while it is in reach (the same thing unless a walk comes back to a node within a window).
 
@@ -8,8 +8,6 @@ Import this module only where Triton is installed. With TRITON_INTERPRET=1 it ru
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,43 +17,26 @@ from numpy.typing import NDArray
 
 from chronospike.device import choose_device
 from chronospike.errors import ChronoSpikeError
+from chronospike.features.biased_walks import UNIFORM, Bias
+from chronospike.features.gpu_walks import DeviceSnapshot, key_tensor, upload
 from chronospike.features.noise import noise_table
-from chronospike.features.skipgram import OnWalks, Schedule, Table
+from chronospike.features.skipgram import MeanLoss, OnWalks, Schedule, Table
 from chronospike.features.walks import Snapshot
-from chronospike.rng import signed
+from chronospike.rng import derive_torch
 from chronospike.triton_common import GOLDEN, derive, mix, on
 
 _LOWER_BITS = tl.constexpr(2**31 - 1)
 
-_WALKS_PER_PROGRAM = 128
 _WALKS_PER_LAUNCH = 2**18
+# Where the loss is asked for, so that it is measured several times in a pass.
+_MEASURED_LAUNCH = 2**13
+# Scores that are held at a time to measure it.
+_MEASURED_SCORES = 2**25
 _WARPS = 4
 # How many programs may add to one row at the same time. Each adds what would be right if it were alone; where
 # hundreds do, as around the hub of a small graph, the sum overshoots. By this
 # count DBLP reaches 55 and trains well; patent12k reaches 1,800 and diverged.
 _WRITERS_PER_ROW = 50
-
-
-@triton.jit
-def _walk_kernel(  # type: ignore[no-untyped-def]
-    walks, indptr, degrees, neighbours, keys, starts, key, count, LENGTH: tl.constexpr, BLOCK: tl.constexpr
-):
-    """One walk a lane. `walks` comes filled with -1."""
-    w = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    alive = w < count
-    node = tl.load(starts + w, mask=alive, other=0)
-    own = tl.load(keys + node, mask=alive, other=0).to(tl.uint64)
-    state = derive(tl.load(key).to(tl.uint64), own) + GOLDEN
-    row = walks + w.to(tl.int64) * LENGTH
-    tl.store(row, node, mask=alive)
-    for i in range(1, LENGTH):
-        state = state + GOLDEN
-        degree = tl.load(degrees + node, mask=alive, other=0)
-        alive = alive & (degree > 0)
-        index = ((mix(state) >> 32) * degree.to(tl.uint64)) >> 32
-        first = tl.load(indptr + node, mask=alive, other=0)
-        node = tl.load(neighbours + first + index.to(tl.int64), mask=alive, other=0)
-        tl.store(row + i, node, mask=alive)
 
 
 # The number of slots grows from step to step, and is no reason to compile again.
@@ -114,55 +95,40 @@ def _skipgram_kernel(  # type: ignore[no-untyped-def]
         tl.atomic_add(cells, change, mask=block, sem="relaxed")
 
 
-class DeviceSnapshot:
-    """A cumulative snapshot in device memory."""
-
-    def __init__(self, snapshot: Snapshot, device: torch.device) -> None:
-        self.device = device
-        self.indptr, self.degrees, self.neighbours, self.keys = (_upload(array, device) for array in snapshot)
-
-    def random_walks(self, starts: torch.Tensor, length: int, key: int) -> torch.Tensor:
-        """`[W, length]` int32, the walks of `walks.walk_into`; -1 after the end of a short one."""
-        walks = torch.full((len(starts), length), -1, dtype=torch.int32, device=self.device)
-        with on(self.device):
-            _walk_kernel[(triton.cdiv(len(starts), _WALKS_PER_PROGRAM),)](
-                walks, self.indptr, self.degrees, self.neighbours, self.keys, starts, _key(key, self.device),
-                len(starts), LENGTH=length, BLOCK=_WALKS_PER_PROGRAM,
-            )  # fmt: skip
-        return walks
-
-    def expected_visits(self, length: int) -> torch.Tensor:
-        """`[N]` float64, those of `noise.expected_visits`."""
-        degrees = self.degrees.long()
-        owner = torch.repeat_interleave(torch.arange(len(degrees), device=self.device), degrees)
-        within = torch.arange(len(owner), device=self.device) - (torch.cumsum(degrees, 0) - degrees)[owner]
-        target = self.neighbours[self.indptr[owner] + within].long()
-        mass = (degrees > 0).double()
-        visits = mass.clone()
-        for _ in range(length - 1):
-            mass = torch.zeros_like(mass).index_add_(0, target, (mass / degrees.clamp(min=1))[owner])
-            visits += mass
-        return visits
-
-
 class GpuTrainer:
-    """One step of DeepWalk on a GPU (see `deepwalk.CpuTrainer`)."""
+    """Skip-gram on walks of one snapshot on a GPU (see `deepwalk.CpuTrainer`)."""
 
-    def __init__(self, snapshot: Snapshot, tables: tuple[Table, Table], length: int, device: str) -> None:
-        self.device = choose_device(device)
-        self.length = length
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        tables: tuple[Table, Table],
+        length: int,
+        device: str,
+        bias: Bias = UNIFORM,
+        key: int = 0,
+    ) -> None:
+        self.device, self.length, self.bias = choose_device(device), length, bias
         self.snapshot = DeviceSnapshot(snapshot, self.device)
-        visits = self.snapshot.expected_visits(length).cpu().numpy()
+        if bias.is_uniform:
+            counts = self.snapshot.expected_visits(length)
+        else:
+            counts = self.snapshot.counted_visits(snapshot, length, bias, key)
+        visits = counts.cpu().numpy()
         noise = noise_table(visits)
         self.busiest = float(visits.max() / visits[noise.nodes].sum())
-        self.noise = tuple(_upload(array, self.device) for array in noise)
-        self.inputs, self.outputs = (_upload(table, self.device) for table in tables)
+        self.noise = tuple(upload(array, self.device) for array in noise)
+        self.inputs, self.outputs = (upload(table, self.device) for table in tables)
 
-    def train_pass(self, starts: NDArray[np.int32], schedule: Schedule, on_walks: OnWalks | None) -> None:
-        nodes = _upload(starts, self.device)
+    def train_pass(
+        self, starts: NDArray[np.int32], schedule: Schedule, on_walks: OnWalks | None, loss: MeanLoss | None = None
+    ) -> None:
+        nodes = upload(starts, self.device)
         together = walks_together(self.busiest, schedule.window, _resident_programs(self.device))
-        for first in range(0, len(starts), _WALKS_PER_LAUNCH):
-            walks = self.snapshot.random_walks(nodes[first : first + _WALKS_PER_LAUNCH], self.length, schedule.key)
+        launch = min(_WALKS_PER_LAUNCH, _MEASURED_LAUNCH) if loss else _WALKS_PER_LAUNCH
+        for first in range(0, len(starts), launch):
+            walks = self.snapshot.random_walks(nodes[first : first + launch], self.length, schedule.key, self.bias)
+            if loss:
+                loss.add(self.measure(walks[:: loss.every], schedule))
             for low in range(0, len(walks), together):
                 self.train_on_walks(walks[low : low + together], schedule, first + low)
             if on_walks:
@@ -176,11 +142,47 @@ class GpuTrainer:
         with on(self.device):
             _skipgram_kernel[(len(walks),)](
                 self.inputs, self.outputs, walks, self.snapshot.keys, *self.noise, len(self.noise[0]),
-                _key(schedule.key, self.device), first, float(schedule.rate), float(schedule.drop),
+                key_tensor(schedule.key, self.device), first, float(schedule.rate), float(schedule.drop),
                 DIM=dimension, LENGTH=walks.shape[1], WINDOW=schedule.window, NEGATIVES=schedule.negatives,
                 ROWS=triton.next_power_of_2(2 * schedule.window + 1), COLUMNS=triton.next_power_of_2(dimension),
                 num_warps=_WARPS,
             )  # fmt: skip
+
+    @torch.no_grad()
+    def measure(self, walks: torch.Tensor, schedule: Schedule) -> tuple[float, int]:
+        """The loss of all pairs of `[W, L]` walks with the tables as they are, and how many pairs there are."""
+        total, pairs = torch.zeros((), dtype=torch.float64, device=self.device), 0
+        per_walk = self.length**2 * (1 + schedule.negatives)
+        for part in walks.split(max(1, _MEASURED_SCORES // per_walk)):
+            reach, noise = self._draws(part, schedule)
+            place = torch.arange(self.length, device=self.device)
+            near = (place[:, None] - place).abs() <= reach[:, None, :]
+            near &= (place[:, None] != place) & (part >= 0)[:, :, None] & (part >= 0)[:, None, :]
+            targets = torch.cat([part.long()[:, :, None], noise], dim=2)
+            signs = torch.where(torch.arange(1 + schedule.negatives, device=self.device) == 0, 1.0, -1.0)
+            counts = near[..., None] & ((targets != part[:, :, None]) | (signs > 0))[:, None]
+            x, z = self.inputs[part.clamp(min=0).long()], self.outputs[targets.clamp(min=0)]
+            scores = torch.bmm(x, z.flatten(1, 2).transpose(1, 2)).view(*near.shape, -1)
+            losses = torch.nn.functional.softplus(-signs * scores)
+            total += torch.where(counts, losses, 0).sum(dtype=torch.float64)
+            pairs += int(near.sum())
+        return float(total), pairs
+
+    def _draws(self, walks: torch.Tensor, schedule: Schedule) -> tuple[torch.Tensor, torch.Tensor]:
+        """The window `[W, L]` and the negatives `[W, L, K]` of each centre, as `skipgram._draw_ahead` draws them."""
+        thresholds, nodes, aliases = self.noise
+        own = derive_torch(key_tensor(schedule.key, self.device), self.snapshot.keys[walks[:, 0].long()])
+        words = 1 + schedule.negatives
+        counter = self.length + torch.arange(self.length * words, device=self.device).view(self.length, words)
+        word = derive_torch(own[:, None, None], counter)
+        reach, slot = (((word >> 32) & 0xFFFFFFFF) * bound >> 32 for bound in (schedule.window, len(nodes)))
+        stays = (word & (2**31 - 1)) < thresholds[slot]
+        return 1 + reach[:, :, 0], torch.where(stays, nodes[slot], aliases[slot])[:, :, 1:].long()
+
+    @property
+    def learned(self) -> dict[str, torch.Tensor]:
+        """Everything that training changes, by name."""
+        return {"inputs": self.inputs, "outputs": self.outputs}
 
     def finish(self) -> tuple[Table, Table]:
         if not (self.inputs.isfinite().all() and self.outputs.isfinite().all()):
@@ -203,13 +205,3 @@ def _resident_programs(device: torch.device) -> int:
         return 1
     facts = torch.cuda.get_device_properties(device)
     return facts.multi_processor_count * (facts.max_threads_per_multi_processor // (32 * _WARPS))
-
-
-def _upload(array: NDArray[Any], device: torch.device) -> torch.Tensor:
-    # A copy even on the CPU: the tables of the caller stay as they are, and a memory map may be read only.
-    return torch.from_numpy(np.array(array)).to(device)
-
-
-def _key(key: int, device: torch.device) -> torch.Tensor:
-    """In memory rather than as an argument: Triton compiles again for the type and divisibility of a number."""
-    return torch.tensor([signed(key)], dtype=torch.int64, device=device)

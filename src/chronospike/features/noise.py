@@ -3,7 +3,8 @@
 word2vec counts its corpus, and here there is none: walks are consumed as they are made. The expected count is known
 without one. Spreading one unit of mass from every start through the walk's transition matrix, `length - 1` times, and
 adding up what passes each node is exact in expectation for any graph and costs `length` passes over the edges, about
-as much as making the walks once and far less than training on them.
+as much as making the walks once and far less than training on them. Walks with a memory would need as many masses as
+there are pairs of neighbours: of these, one from each node is made and counted.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from chronospike.compiled import njit
-from chronospike.features.walks import Snapshot
+from chronospike.features.biased_walks import Bias, random_walks
+from chronospike.features.walks import Snapshot, walk_starts
 from chronospike.rng_kernels import below_numba
 
 POWER = 0.75
 _LOWER_BITS = np.uint64(2**31 - 1)
+_COUNTED_TOKENS = 2**22
 
 
 class NoiseTable(NamedTuple):
@@ -38,6 +41,13 @@ class NoiseTable(NamedTuple):
     aliases: NDArray[np.int32]
 
 
+def visits_of(snapshot: Snapshot, length: int, bias: Bias, key: int, threads: int | None = None) -> NDArray[np.float64]:
+    """`[N]` how often walks come to each node: expected if they are uniform, else counted in walks of this `key`."""
+    if bias.is_uniform:
+        return expected_visits(snapshot, length)
+    return counted_visits(snapshot, length, bias, key, threads)
+
+
 def expected_visits(snapshot: Snapshot, length: int) -> NDArray[np.float64]:
     """`[N]` expected number of visits in walks of `length` nodes, one from each node that has a neighbour."""
     mass = (snapshot.degrees > 0).astype(np.float64)
@@ -47,6 +57,18 @@ def expected_visits(snapshot: Snapshot, length: int) -> NDArray[np.float64]:
         _spread(*snapshot.rows, mass, spread)
         visits += spread
         mass, spread = spread, mass
+    return visits
+
+
+def counted_visits(
+    snapshot: Snapshot, length: int, bias: Bias, key: int, threads: int | None = None
+) -> NDArray[np.float64]:
+    """`[N]` visits of one biased walk of `length` nodes from each node that has a neighbour."""
+    starts, visits = walk_starts(snapshot, key), np.zeros(len(snapshot.degrees))
+    chunk = max(1, _COUNTED_TOKENS // length)
+    for first in range(0, len(starts), chunk):
+        walks = random_walks(snapshot, starts[first : first + chunk], length, key, bias, threads)
+        visits += np.bincount(walks[walks >= 0], minlength=len(visits))
     return visits
 
 

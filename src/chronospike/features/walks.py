@@ -1,7 +1,8 @@
 """Random walks on a cumulative snapshot: the edges of steps up to and including t.
 
 Draws are counter-based (`chronospike.rng`), so that a walk is a function of (seed, step, epoch, pass, the start's id)
-and not of the threads or the device that make it, nor of nodes that come later. `gpu.py` makes the same walks.
+and not of the threads or the device that make it, nor of nodes that come later. `gpu_walks.py` makes the same walks,
+`biased_walks.py` many at a time and with a memory of the node before.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from chronospike.data.graph import DynamicGraph
 from chronospike.errors import GraphError
 from chronospike.rng import derive
 from chronospike.rng_kernels import below_numba, derive_numba
+from chronospike.threads import run_chunks
 
 
 class Snapshot(NamedTuple):
@@ -52,6 +54,15 @@ def cumulative_snapshot(graph: DynamicGraph, step: int) -> Snapshot:
     )
 
 
+def sorted_rows(snapshot: Snapshot, threads: int | None = None) -> Snapshot:
+    """The same snapshot without what comes later, and with ascending rows, in which a neighbour is quickly found."""
+    indptr = np.zeros(len(snapshot.degrees) + 1, dtype=np.int64)
+    np.cumsum(snapshot.degrees, out=indptr[1:])
+    rows = np.empty(indptr[-1], dtype=np.int32)
+    run_chunks(lambda low, high: _sort_rows(*snapshot.rows, indptr, rows, low, high), len(snapshot.degrees), threads)
+    return snapshot._replace(indptr=indptr, neighbours=rows)
+
+
 def derive_key(*parts: int) -> int:
     """The key of the stream below `parts`, such as (seed, step, epoch, pass)."""
     key = 0
@@ -85,6 +96,13 @@ def walk_into(walk: Any, indptr: Any, degrees: Any, neighbours: Any, start: Any,
         node = np.int64(neighbours[indptr[node] + below_numba(derive_numba(key, i), degree)])
         walk[i] = node
     return len(walk)
+
+
+@njit
+def _sort_rows(indptr: Any, degrees: Any, neighbours: Any, starts: Any, rows: Any, low: Any, high: Any) -> None:
+    for node in range(low, high):
+        first = indptr[node]
+        rows[starts[node] : starts[node + 1]] = np.sort(neighbours[first : first + degrees[node]])
 
 
 @njit

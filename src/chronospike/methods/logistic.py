@@ -104,8 +104,8 @@ class Classifier:
         strength: float,
         device: torch.device,
         start: Classifier | None = None,
-        iterations: int = _ITERATIONS,
-        tolerance: float = _TOLERANCE,
+        iterations: int | None = None,
+        tolerance: float | None = None,
     ) -> None:
         self.classes, codes = np.unique(labels, return_inverse=True)
         x = torch.nn.functional.pad(torch.from_numpy(rows).to(device), (0, 1), value=1.0)
@@ -122,7 +122,7 @@ class Classifier:
         if start is not None and np.array_equal(start.classes, self.classes):
             begin = start.weights
         with product_precision(device, half=False):
-            self.weights: Tensor = minimise(loss, begin, iterations, tolerance)
+            self.weights: Tensor = minimise(loss, begin, iterations or _ITERATIONS, tolerance or _TOLERANCE)
 
     @classmethod
     def of(cls, classes: NDArray[np.int64], weights: Tensor) -> Classifier:

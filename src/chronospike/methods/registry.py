@@ -20,6 +20,8 @@ METHODS = {
     "label-propagation-unweighted": "chronospike.methods.label_propagation:UnweightedLabelPropagation",
     "logistic": "chronospike.methods.logistic:Logistic",
     "labels": "chronospike.methods.labels:Labels",
+    "deepwalk": "chronospike.methods.deepwalk:DeepWalkLearner",
+    "node2vec": "chronospike.methods.node2vec:Node2Vec",
     "chronospike": "chronospike.methods.chronospike.learner:ChronoSpikeLearner",
 }
 # Where settings lie that can be checked before torch is imported; those of the others lie in the file of the method.
