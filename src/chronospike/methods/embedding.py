@@ -41,7 +41,7 @@ OnBatch = Callable[[int, int, float], None]  # batches done, batches in all, mea
 _SAVING_SHARE = 0.1
 _SAVE_EVERY = 1.0
 # Of the regression: enough for a gradient below the tolerance on every graph that was tried.
-_ITERATIONS, _TOLERANCE = 500, 1e-5
+_ITERATIONS, _TOLERANCE = 500, 2e-5
 _EMBEDDINGS, _KEYS, _WEIGHTS, _CLASSES = "embeddings", "node_keys", "classifier.weights", "classifier.classes"
 
 

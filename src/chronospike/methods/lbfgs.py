@@ -14,6 +14,8 @@ from torch import Tensor
 _MEMORY = 10
 # A step is taken if the value falls by at least this share of what the slope promises, else halved.
 _SUFFICIENT, _HALVINGS = 1e-4, 30
+# Near the end a fall is smaller than what single precision rounds off the value: by so much of it may rise.
+_ROUNDING = 2e-7
 
 Function = Callable[[Tensor], tuple[Tensor, Tensor]]
 
@@ -37,7 +39,7 @@ def minimise(function: Function, start: Tensor, iterations: int, tolerance: floa
         for _ in range(_HALVINGS):
             other = point + length * direction
             other_value, other_gradient = function(other)
-            if float(other_value) <= float(value) + _SUFFICIENT * length * slope:
+            if float(other_value) <= float(value) + _SUFFICIENT * length * slope + _ROUNDING * abs(float(value)):
                 break
             length /= 2
         else:

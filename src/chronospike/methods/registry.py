@@ -22,6 +22,8 @@ METHODS = {
     "labels": "chronospike.methods.labels:Labels",
     "deepwalk": "chronospike.methods.deepwalk:DeepWalkLearner",
     "node2vec": "chronospike.methods.node2vec:Node2Vec",
+    "htne": "chronospike.methods.htne:HTNE",
+    "m2dne": "chronospike.methods.m2dne:M2DNE",
     "chronospike": "chronospike.methods.chronospike.learner:ChronoSpikeLearner",
 }
 # Where settings lie that can be checked before torch is imported; those of the others lie in the file of the method.
