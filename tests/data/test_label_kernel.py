@@ -50,7 +50,10 @@ def _twice(operator: Any, start: NDArray[np.float64]) -> NDArray[np.float64]:
 def _plainly(
     graph: DynamicGraph, known: NDArray[np.int64], folds: NDArray[np.int64], last_step: int | None
 ) -> NDArray[np.float64]:
-    """The definition: a node of a fold reads the labels of the other folds, everyone else reads all."""
+    """The definition: a node of a fold reads the labels of the other folds, everyone else reads all.
+
+    Every class counts as much as any other: what is read of it is divided by the labels of it that are read.
+    """
     labels = np.asarray(graph.labels)
     fold_of = np.full(NODES, -1)
     fold_of[known] = folds
@@ -64,7 +67,8 @@ def _plainly(
         for of in far:
             values = np.empty((NODES, CLASSES))
             for fold in (-1, *range(FOLDS)):
-                read = of(_one_hot(known[folds != fold], labels))
+                start = _one_hot(known[folds != fold], labels)
+                read = of(start) / np.maximum(1, start.sum(axis=0))
                 values[fold_of == fold] = read[fold_of == fold]
             columns.append(_shares(values))
     return np.concatenate(columns, axis=1)
