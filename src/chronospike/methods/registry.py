@@ -24,6 +24,7 @@ METHODS = {
     "node2vec": "chronospike.methods.node2vec:Node2Vec",
     "htne": "chronospike.methods.htne:HTNE",
     "m2dne": "chronospike.methods.m2dne:M2DNE",
+    "dytriad": "chronospike.methods.dytriad:DyTriad",
     "chronospike": "chronospike.methods.chronospike.learner:ChronoSpikeLearner",
 }
 # Where settings lie that can be checked before torch is imported; those of the others lie in the file of the method.
