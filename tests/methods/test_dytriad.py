@@ -14,7 +14,8 @@ from chronospike.data.graph import DynamicGraph
 from chronospike.errors import GraphError
 from chronospike.methods import dytriad
 from chronospike.methods.dytriad import DyTriad, DyTriadSettings, TriadEmbedder
-from chronospike.methods.dytriad_kernels import DeviceTables, HostTables, Objective, Samples
+from chronospike.methods.dytriad_kernels import HostTables, Objective, Samples
+from chronospike.methods.dytriad_torch import DeviceTables
 from chronospike.methods.step_graphs import Edges
 from chronospike.methods.triads import Triads
 from chronospike.training.scoring import score_nodes
@@ -395,6 +396,15 @@ def test_readouts_are_the_last_step_their_mean_and_all_steps() -> None:
     assert np.array_equal(last, values[-1])
     assert np.allclose(mean, values.mean(axis=0))
     assert np.array_equal(concat[4], np.concatenate([values[0, 4], values[1, 4], values[2, 4]]))
+
+
+def test_a_step_that_is_not_embedded_has_what_the_next_one_has() -> None:
+    embedder = _embedder(small_graph(), stride=3)
+    values = embedder.embeddings()
+    assert embedder.tables.values.shape == (2, 120, 8)
+    assert np.array_equal(values, np.asarray(embedder.tables.values)[[0, 0, 1, 1, 1]])
+    readout = DyTriad(_settings(stride=3, readout="concat")).readout(values)
+    assert np.array_equal(readout, np.concatenate([values[1], values[4]], axis=1))
 
 
 def test_steps_that_are_dates_are_learned() -> None:

@@ -16,10 +16,11 @@ from torch import Tensor
 from chronospike.compiled import njit
 from chronospike.config import AtLeastZero, Count, Positive
 from chronospike.data.graph import DynamicGraph
-from chronospike.methods.dytriad_kernels import DeviceTables, HostTables, Objective, Samples
+from chronospike.methods.dytriad_kernels import HostTables, Objective, Samples
+from chronospike.methods.dytriad_torch import DeviceTables
 from chronospike.methods.embedding import Embedder, EmbeddingLearner, EmbeddingSettings, OnBatch, Table
 from chronospike.methods.logistic import Classifier
-from chronospike.methods.step_graphs import all_edges, step_graphs
+from chronospike.methods.step_graphs import all_edges, holders, step_graphs
 from chronospike.methods.triads import closing_coefficients, corrupted, draw_triads, open_corners
 from chronospike.rng import derive, stream
 from chronospike.rng_kernels import derive_numba
@@ -78,7 +79,7 @@ class TriadEmbedder(Embedder):
         self.graphs = step_graphs(
             task.graph, task.last_step, settings.graphs, settings.window, settings.stride, by_events
         )
-        self.edges = all_edges(self.graphs)
+        self.edges, self._holders = all_edges(self.graphs), holders(task.last_step, settings.stride)
         self._corners = open_corners(self.graphs, self.edges, threads)
         in_torch = task.device.type != "cpu" if in_torch is None else in_torch
         self.tables = self._device_tables(task.graph) if in_torch else self._host_tables(task.graph)
@@ -140,8 +141,10 @@ class TriadEmbedder(Embedder):
         return total / batches
 
     def embeddings(self) -> Table:
+        """`[T, N, d]`, T the steps of the graph: one that is not embedded has what the next one has."""
         values = self.tables.values if self._choice is None else self._choice.best
-        return values.cpu().numpy() if isinstance(values, Tensor) else values
+        values = values.cpu().numpy() if isinstance(values, Tensor) else values
+        return values if self._settings.stride == 1 else values[self._holders]
 
     def state(self) -> dict[str, Tensor]:
         """Not copies: write them before the next epoch."""
@@ -255,6 +258,8 @@ class DyTriad(EmbeddingLearner[DyTriadSettings]):
         return f"Lower dimension (now {self.settings.dimension}), or merge steps"
 
     def readout(self, values: Table) -> Table:
+        # Steps that are not embedded repeat another.
+        values = values[(len(values) - 1) % self.settings.stride :: self.settings.stride]
         if self.settings.readout == "mean":
             return np.asarray(values.mean(axis=0, dtype=np.float32))
         if self.settings.readout == "concat":

@@ -83,6 +83,11 @@ def step_graphs(
     return found._replace(weights=_event_counts(graph, found, spans)) if count_events else found
 
 
+def holders(last_step: int, stride: int) -> IntArray:
+    """`[last_step + 1]` which of our steps holds each step of the graph."""
+    return _Spans(last_step, stride, stride).of(np.arange(last_step + 1))[0]
+
+
 class _Spans(NamedTuple):
     """Which of the graph's steps belong to which of ours."""
 
