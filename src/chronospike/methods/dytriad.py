@@ -54,7 +54,7 @@ class DyTriadSettings(EmbeddingSettings):
         1, description="evolving graphs: the edges of this many steps, up to the step itself; at least `stride`"
     )
     stride: Count = Field(
-        3, description="embed every so many steps, the last included; 1 in the program, 2 with a window of 4 in its demo"
+        3, description="embed every so many steps, the last included; 1 in the program, 2 in its demo"
     )
     edge_weights: Literal["ones", "events"] = Field(
         "ones", description="'events': an edge weighs as much as it has events in the steps of its graph"
