@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from chronospike.compiled import njit
 from chronospike.data.csr import IntArray, TimeSlicedCSR, history_and_snapshot
 from chronospike.data.graph import DynamicGraph
+from chronospike.threads import run_chunks
 
 Kind = Literal["evolving", "cumulative"]
 
@@ -121,18 +122,32 @@ def all_edges(graphs: StepGraphs) -> Edges:
 
 
 def _union(graph: DynamicGraph, spans: _Spans) -> TimeSlicedCSR:
-    """Every edge at each of our steps that holds its own, in both directions."""
-    # Where a window has no end, the first time is enough.
+    """Of each of our steps the edges of its window, in both directions."""
+    # Where a window has no end, the first time of an edge is enough.
     source = graph.history if spans.window > spans.last_step else graph.snapshot
-    rows, steps, neighbours = source.entries()
-    known = steps <= spans.last_step
-    rows, steps, neighbours = rows[known], steps[known], neighbours[known]
     if graph.directed:
-        rows, neighbours, steps = np.append(rows, neighbours), np.append(neighbours, rows), np.append(steps, steps)
-    first, times = spans.of(steps)
-    places = np.repeat(first - np.cumsum(times) + times, times) + np.arange(int(times.sum()))
-    rows, neighbours = np.repeat(rows, times), np.repeat(neighbours, times)
-    return history_and_snapshot(rows, neighbours, places, graph.num_nodes, spans.num_steps)[1]
+        rows, steps, neighbours = source.entries()
+        ends = np.append(rows, neighbours), np.append(neighbours, rows), np.append(steps, steps)
+        source = history_and_snapshot(*ends, graph.num_nodes, graph.num_steps)[1]
+    last = spans.last_step - spans.stride * np.arange(spans.num_steps)[::-1]
+    given = (
+        _fixed(source.indptr, np.int64),
+        _fixed(source.step_offsets, np.int32),
+        _fixed(source.neighbours, np.int32),
+        np.maximum(last + 1 - spans.window, 0),
+        last + 1,
+    )
+    offsets = np.zeros((graph.num_nodes, spans.num_steps + 1), dtype=np.int32)
+    indptr, neighbours = np.zeros(graph.num_nodes + 1, dtype=np.int64), np.empty(0, dtype=np.int32)
+
+    def work(low: int, high: int) -> None:
+        _merge_rows(*given, indptr, offsets, neighbours, low, high)
+
+    run_chunks(work, graph.num_nodes)
+    np.cumsum(offsets[:, -1], out=indptr[1:])
+    neighbours = np.empty(int(indptr[-1]), dtype=np.int32)
+    run_chunks(work, graph.num_nodes)
+    return TimeSlicedCSR(indptr, offsets, neighbours)
 
 
 def _event_counts(graph: DynamicGraph, graphs: StepGraphs, spans: _Spans) -> NDArray[np.float32]:
@@ -151,6 +166,26 @@ def _fixed(array: NDArray[Any], dtype: Any) -> NDArray[Any]:
     found = np.ascontiguousarray(array, dtype=dtype).view(np.ndarray)
     found.flags.writeable = False
     return found
+
+
+@njit
+def _merge_rows(
+    indptr: Any, offsets: Any, neighbours: Any, first: Any, last: Any, out_indptr: Any, out_offsets: Any,
+    out_neighbours: Any, low: Any, high: Any,
+) -> None:  # fmt: skip
+    """Offsets of our steps, each the steps from `first` up to before `last`; and neighbours, once there is room."""
+    fills = len(out_neighbours) > 0
+    for node in range(low, high):
+        total, start = 0, indptr[node]
+        for k in range(len(first)):
+            some = np.sort(neighbours[start + offsets[node, first[k]] : start + offsets[node, last[k]]])
+            for i in range(len(some)):
+                if i > 0 and some[i] == some[i - 1]:
+                    continue
+                if fills:
+                    out_neighbours[out_indptr[node] + total] = some[i]
+                total += 1
+            out_offsets[node, k + 1] = total
 
 
 @njit
