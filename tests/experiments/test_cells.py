@@ -43,6 +43,15 @@ def test_the_name_of_a_variant_does_not_make_another_cell(graph: Path) -> None:
     assert cell(graph, "majority", variant="plain").id == cell(graph, "majority").id
 
 
+def test_only_what_says_which_labels_are_known_makes_no_other_embeddings(graph: Path) -> None:
+    plain = cell(graph, "deepwalk")
+    assert cell(graph, "majority").embeddings is None
+    same = [cell(graph, "deepwalk", ratio=0.4), cell(graph, "deepwalk", split_seed=1, validation=0.1)]
+    others = [cell(graph, "deepwalk", seed=1), cell(graph, "node2vec"), cell(graph, "deepwalk", length=9)]
+    assert {one.embeddings for one in same} == {plain.embeddings}
+    assert plain.embeddings not in {one.embeddings for one in [*others, replace(plain, data="other data")]}
+
+
 def test_whatever_the_result_depends_on_makes_another_cell(graph: Path) -> None:
     plain = cell(graph, "label-propagation")
     others = [

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from chronospike.experiments.cells import RESULT, Cell, folder_of, read_result
+from chronospike.experiments.cells import EMBEDDINGS, RESULT, Cell, folder_of, read_result
 from chronospike.experiments.engine import Slots, run_cells, seconds_left, share_cpus
 from chronospike.methods import registry
 from tests.experiments.fake_methods import FAKES
@@ -87,6 +87,59 @@ def test_two_variants_with_the_same_inputs_are_fitted_once(graph: Path, tmp_path
 def test_a_cell_that_takes_longer_than_its_budget_ends_with_the_word_time(graph: Path, tmp_path: Path) -> None:
     found = _ended(tmp_path, cell(graph, "slow"), budget=0.2)
     assert (found["status"], found["budget"]) == ("time", 0.2)
+
+
+def _walking(graph: Path, ratio: float, seed: int = 0, method: str = "walking") -> Cell:
+    return cell(graph, method, seed, ratio=ratio, walks=1, length=5, dimension=4)
+
+
+def test_embeddings_without_labels_are_learned_once_for_all_ratios(graph: Path, tmp_path: Path) -> None:
+    cells = [_walking(graph, ratio, seed) for seed in (0, 1) for ratio in (0.4, 0.6, 0.8)]
+    run_cells(cells, tmp_path, ONE)
+    lines = (tmp_path / "fits").read_text().splitlines()
+    assert (lines.count("learn 0"), lines.count("learn 1"), lines.count("end 0")) == (1, 1, 3)
+    found = [read_result(tmp_path, one) or {} for one in cells]
+    assert [one["test_nodes"] for one in found] == 2 * [72, 48, 24]
+    assert [one["resumed"] for one in found] == 2 * [False, True, True]
+    assert not list((tmp_path / EMBEDDINGS).iterdir())
+
+
+def test_shared_embeddings_give_the_scores_of_embeddings_of_their_own(graph: Path, tmp_path: Path) -> None:
+    shared = [_walking(graph, ratio) for ratio in (0.4, 0.8)]
+    run_cells(shared, tmp_path / "shared", ONE)
+    run_cells([shared[1]], tmp_path / "own", ONE)
+    both = [read_result(tmp_path / name, shared[1]) or {} for name in ("shared", "own")]
+    assert both[0]["micro_f1"] == both[1]["micro_f1"]
+    assert both[0]["per_class_f1"] == both[1]["per_class_f1"]
+
+
+def test_cells_that_share_embeddings_do_not_run_at_the_same_time(graph: Path, tmp_path: Path) -> None:
+    two = Slots(2 * ONE.groups)
+    run_cells([_walking(graph, ratio) for ratio in (0.4, 0.8)], tmp_path, two)
+    assert (tmp_path / "fits").read_text().split("\n")[:-1] == ["begin 0", "learn 0", "end 0", "begin 0", "end 0"]
+
+
+def test_embeddings_are_kept_while_a_cell_that_needs_them_is_not_done(graph: Path, tmp_path: Path) -> None:
+    cells = [_walking(graph, ratio) for ratio in (0.4, 0.8)]
+
+    def interrupt(one: Cell, result: Mapping[str, Any], seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_cells(cells, tmp_path, ONE, on_end=interrupt)
+    assert [path.name for path in (tmp_path / EMBEDDINGS).iterdir()] == [cells[0].embeddings]
+    run_cells(cells, tmp_path, ONE)
+    assert (tmp_path / "fits").read_text().count("learn") == 1
+    assert not list((tmp_path / EMBEDDINGS).iterdir())
+
+
+def test_cells_that_wait_for_embeddings_run_out_of_time_with_them(graph: Path, tmp_path: Path) -> None:
+    cells, seen = [_walking(graph, ratio, method="endless") for ratio in (0.4, 0.8)], []
+    run_cells(cells, tmp_path, ONE, 0.2, on_end=lambda one, result, took: seen.append((one.id, result["status"], took)))
+    assert [one[:2] for one in seen] == [(one.id, "time") for one in cells]
+    # The second was not even begun.
+    assert seen[0][2] > 0.2 and seen[1][2] == 0
+    assert [(read_result(tmp_path, one) or {}).get("budget") for one in cells] == [0.2, 0.2]
 
 
 @pytest.fixture(scope="module")

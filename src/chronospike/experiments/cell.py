@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chronospike.errors import ChronoSpikeError
-from chronospike.experiments.cells import RESULT, RUN, SPEC
+from chronospike.experiments.cells import EMBEDDINGS, RESULT, RUN, SPEC
 from chronospike.files import read_json, write_json
 from chronospike.threads import wait_quietly
 
@@ -70,7 +70,9 @@ def fit_cell(folder: Path, spec: dict[str, Any]) -> dict[str, Any]:
     split = split_for(graph, settings)
     context, resumed = FitContext(), False
     if learner.keeps_checkpoints:
-        context, resumed = _context(folder / RUN, spec, settings, graph, split)
+        shared = spec["embeddings"]
+        path = folder.parent.parent / EMBEDDINGS / shared if shared else folder / RUN
+        context, resumed = _context(path, spec, settings, graph, split)
     began = time.perf_counter()
     fitted = learner.fit(make_task(graph, settings, device, split, needs_features=kind.needs_features), context)
     seconds, cost = time.perf_counter() - began, fitted.cost

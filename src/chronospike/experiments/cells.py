@@ -5,8 +5,11 @@ whose name tells what the result depends on: a cell whose inputs change is anoth
 
 cell.json      what to fit
 log.txt        what the process printed
-run/           checkpoints of a method that is trained by gradient, until it is done
+run/           checkpoints of a method that keeps some, until it is done
 result.json    how it ended: "done", "time" or "failed", with scores or the reason
+
+Embeddings that are learned without labels are the same for every share of the labels: the cells of one seed learn them
+once, in a folder of `embeddings/` beside `cells/`, which is there until the last of these cells is done.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +28,9 @@ from chronospike.files import read_json
 from chronospike.methods.registry import METHODS, learner_type, settings_for
 
 CELLS, SPEC, LOG, RUN, RESULT = "cells", "cell.json", "log.txt", "run", "result.json"
+EMBEDDINGS = "embeddings"
+# What only says which labels are known.
+_OF_LABELS = ("ratio", "validation", "split_seed", "split_order")
 # What varies from cell to cell of a variant.
 AXES = ("ratio", "seed")
 
@@ -63,13 +70,25 @@ class Cell:
     features: str | None = None
     recipes: tuple[Mapping[str, Any], ...] = ()
 
-    @property
+    @cached_property
     def id(self) -> str:
         """A name for its folder: the same for the same inputs, whatever the variant is called."""
+        return f"{self.method}-{self.settings.ratio:g}-{self.settings.seed}-{self._key()}"
+
+    @cached_property
+    def embeddings(self) -> str | None:
+        """A name for the embeddings that it shares with other cells; None for a method that learns from labels."""
+        if learner_type(self.method).learns_from_labels:
+            return None
+        return f"{self.method}-{self.settings.seed}-{self._key(_OF_LABELS)}"
+
+    def _key(self, without: Sequence[str] = ()) -> str:
+        """The same for the same inputs, the settings `without` left out."""
         values = self.settings.model_dump(mode="json")
         # Said by `features` and `recipes`, and of no concern to a method without features.
         left_out = {name for name in values if name == "features" or name.startswith("feature_")}
         left_out |= {"standardise_over"} if self.features is None else set()
+        left_out.update(without)
         inputs = {
             "method": self.method,
             "settings": {name: value for name, value in values.items() if name not in left_out},
@@ -78,8 +97,7 @@ class Cell:
             "recipes": list(self.recipes),
             "device": self.device.partition(":")[0],
         }
-        key = hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()[:12]
-        return f"{self.method}-{self.settings.ratio:g}-{self.settings.seed}-{key}"
+        return hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
     def spec(self) -> dict[str, Any]:
         """What the cell's process has to know, ready for JSON."""
@@ -91,6 +109,7 @@ class Cell:
             "graph": str(self.graph.absolute()),
             "features": self.features,
             "device": self.device,
+            "embeddings": self.embeddings,
         }
 
     def facts(self) -> dict[str, Any]:

@@ -193,11 +193,10 @@ def _cost(results: Sequence[Result], variant: str) -> Cost:
         values = [float(one[key]) for one in some if one.get(key) is not None]
         return statistics.fmean(values) if values else None
 
-    # A cell that was interrupted knows only how long the rest of it took.
+    # A cell that was interrupted, or uses embeddings of another, knows only what the rest of it took.
     whole = [one for one in done if not one.get("resumed")]
-    return Cost(
-        variant, mean("parameters"), mean("seconds_per_epoch"), mean("seconds", whole), mean("peak_memory_bytes")
-    )
+    memory = mean("peak_memory_bytes", whole or done)
+    return Cost(variant, mean("parameters"), mean("seconds_per_epoch"), mean("seconds", whole), memory)
 
 
 def with_p_values(family: Sequence[PairedTest]) -> list[PairedTest]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chronospike.experiments.cells import LOG, RESULT, SPEC, Cell, folder_of, is_settled, read_result
+from chronospike.experiments.cells import EMBEDDINGS, LOG, RESULT, SPEC, Cell, folder_of, is_settled, read_result
 from chronospike.files import write_json
 from chronospike.memory import available_bytes
 from chronospike.methods.registry import learner_type
@@ -77,26 +78,59 @@ def run_cells(
         on_end: is told of each cell that has ended, how, and after how many seconds.
     """
     # The quick ones first; several cells of the grid may be one.
-    waiting = list({one.id: one for one in cells if not is_settled(read_result(output, one), budget)}.values())
+    found = {one.id: read_result(output, one) for one in cells}
+    waiting = list({one.id: one for one in cells if not is_settled(found[one.id], budget)}.values())
     waiting.sort(key=lambda cell: cell.method in slots.alone)
+    not_done = {one.id: one for one in cells if (found[one.id] or {}).get("status") != "done"}
+    _remove_embeddings(output, cells, not_done.values())
     running: list[_Running] = []
     peaks: dict[str, int] = {}
     try:
         while waiting or running:
-            while waiting and (groups := _room(waiting[0], running, slots, peaks)):
-                running.append(_start(waiting.pop(0), output, slots, groups))
+            while (cell := _next(waiting, running)) is not None and (groups := _room(cell, running, slots, peaks)):
+                waiting.remove(cell)
+                running.append(_start(cell, output, slots, groups))
                 if on_start is not None:
                     on_start([one.cell for one in running])
             for one in list(running):
-                if (result := _ended(one, output, budget)) is not None:
-                    running.remove(one)
-                    peaks[one.cell.method] = max(peaks.get(one.cell.method, 0), result.get("peak_memory_bytes") or 0)
-                    if on_end is not None:
-                        on_end(one.cell, result, time.monotonic() - one.began)
+                if (result := _ended(one, output, budget)) is None:
+                    continue
+                running.remove(one)
+                ended = [(one.cell, result, time.monotonic() - one.began)]
+                if result["status"] == "time":
+                    # Whoever waits for the same embeddings would run out of it, too.
+                    late = _same(one.cell, waiting)
+                    ended += [(other, _record(output, other, result), 0.0) for other in late]
+                    waiting = [other for other in waiting if other not in late]
+                if result["status"] == "done":
+                    not_done.pop(one.cell.id)
+                    _remove_embeddings(output, [one.cell], not_done.values())
+                peaks[one.cell.method] = max(peaks.get(one.cell.method, 0), result.get("peak_memory_bytes") or 0)
+                if on_end is not None:
+                    for each in ended:
+                        on_end(*each)
             time.sleep(_POLL_SECONDS)
     finally:
         for one in running:
             _kill(one)
+
+
+def _next(waiting: Sequence[Cell], running: Sequence[_Running]) -> Cell | None:
+    """The first cell whose embeddings nobody is learning."""
+    taken = {one.cell.embeddings for one in running} - {None}
+    return next((cell for cell in waiting if cell.embeddings not in taken), None)
+
+
+def _same(cell: Cell, others: Iterable[Cell]) -> list[Cell]:
+    """The `others` that need the embeddings of `cell`, and so as much time."""
+    return [other for other in others if other.embeddings is not None and other.embeddings == cell.embeddings]
+
+
+def _remove_embeddings(output: Path, cells: Iterable[Cell], not_done: Collection[Cell]) -> None:
+    """Take away the embeddings of `cells` that no cell needs any more."""
+    for cell in cells:
+        if cell.embeddings is not None and not _same(cell, not_done):
+            shutil.rmtree(output / EMBEDDINGS / cell.embeddings, ignore_errors=True)
 
 
 def _room(cell: Cell, running: Sequence[_Running], slots: Slots, peaks: Mapping[str, int]) -> set[int]:
@@ -140,9 +174,17 @@ def _ended(one: _Running, output: Path, budget: float | None) -> dict[str, Any] 
         ended = _died(one.process.returncode)
         if late:
             ended = {"status": "time", "reason": f"took longer than the budget of {budget:g} s", "budget": budget}
-        write_json(folder_of(output, one.cell) / RESULT, ended)
-        result = {**ended, **one.cell.facts()}
+        result = _record(output, one.cell, ended)
     return result
+
+
+def _record(output: Path, cell: Cell, ended: Mapping[str, Any]) -> dict[str, Any]:
+    """Write down how a cell ended that has not done so itself."""
+    kept = {name: ended[name] for name in ("status", "reason", "budget") if name in ended}
+    folder = folder_of(output, cell)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / RESULT, kept)
+    return {**kept, **cell.facts()}
 
 
 def _died(code: int) -> dict[str, Any]:
