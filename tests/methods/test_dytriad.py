@@ -253,6 +253,19 @@ def test_torch_and_compiled_code_learn_the_same() -> None:
     assert np.mean(np.abs(one.embeddings() - other.embeddings())) < 5e-3
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_learns_what_the_same_code_learns_on_the_cpu() -> None:
+    task = replace(_task(), graph=small_graph())
+    one, other = (
+        TriadEmbedder(replace(task, device=torch.device(kind)), _settings(graphs="cumulative"), in_torch=True)
+        for kind in ("cpu", "cuda")
+    )
+    assert np.array_equal(one.embeddings(), other.embeddings())
+    assert _train(one, 0, 2) == pytest.approx(_train(other, 0, 2), rel=2e-2)
+    assert np.mean(np.abs(one.embeddings() - other.embeddings())) < 5e-3
+
+
 def test_the_number_of_threads_changes_nothing() -> None:
     one, many = (_embedder(small_graph(), threads=threads) for threads in (1, 3))
     assert _train(one) == _train(many)
