@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from chronospike.data.ids import NodeIds
 from chronospike.data.splits import Split
@@ -83,6 +84,15 @@ def test_a_fit_that_was_begun_before_is_taken(fitted: Fitted) -> None:
 
 def test_on_a_cpu_no_reference_is_begun_before(fitted: Fitted) -> None:
     assert start_references([make_learner("labels", {})], fitted.task) == {}
+
+
+def test_on_a_gpu_references_without_features_are_begun_before(fitted: Fitted) -> None:
+    # None of those that are begun computes there.
+    task = replace(fitted.task, device=torch.device("cuda"))
+    begun = start_references(SIMPLE, task)
+    assert list(begun) == ["majority", "label-propagation"]
+    found, afterwards = (reference_scores(fitted, SIMPLE, given) for given in (begun, {}))
+    assert found == afterwards
 
 
 def test_the_surest_mistakes_come_first_with_the_ids_of_the_user(fitted: Fitted) -> None:

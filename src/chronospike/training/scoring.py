@@ -149,10 +149,14 @@ def as_dict(scores: Scores, class_names: tuple[str, ...], nodes: int) -> dict[st
 
 
 def start_references(references: Sequence[Learner[Any]], task: Task) -> Started:
-    """The slow ones of `references`, fitted to the task while a method trains on a GPU and the CPUs are idle."""
+    """Those of `references` that leave the GPU's products alone, fitted while a method trains there.
+
+    The precision of products is the process', and what reads features has its own.
+    """
     if task.device.type != "cuda":
         return {}
-    return {learner.name: Background(partial(learner.fit, task)) for learner in references if not learner.is_quick}
+    begun = [learner for learner in references if not learner.needs_features]
+    return {learner.name: Background(partial(learner.fit, task)) for learner in begun}
 
 
 def reference_scores(
