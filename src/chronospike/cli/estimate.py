@@ -111,7 +111,7 @@ def _shortage(found: dict[str, Any], lower: str, place: torch.device) -> str | N
     if place.type == "cuda":
         needed = found["peak_gpu_bytes"] + _DRIVER_BYTES
         there = torch.cuda.get_device_properties(place).total_memory
-        where, lower = "the GPU", f"{lower}, set precision=half, or run with --device cpu"
+        where, lower = "the GPU", f"{lower}, or run with --device cpu"
     else:
         needed, there = found["peak_cpu_bytes"] - found["mapped_bytes"], machine_bytes()
         where = "this machine"

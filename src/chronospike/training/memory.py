@@ -8,10 +8,10 @@ from contextlib import contextmanager
 import torch
 
 from chronospike.config import Settings
-from chronospike.errors import ChronoSpikeError
-from chronospike.memory import require_bytes
+from chronospike.errors import ChronoSpikeError, InputError
+from chronospike.memory import require_bytes, shortage
 
-ELSEWHERE = "set precision=half, or run with --device cpu"
+_ELSEWHERE = "or run with --device cpu"
 
 
 @contextmanager
@@ -20,11 +20,21 @@ def memory_errors(advice: str) -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError as error:
-        raise ChronoSpikeError(f"the GPU is out of memory. {advice}, {ELSEWHERE}") from error
+        raise ChronoSpikeError(f"the GPU is out of memory. {advice}, {_ELSEWHERE}") from error
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
             raise
         raise ChronoSpikeError(f"this machine is out of memory. {advice}") from error
+
+
+def require_device_bytes(needed: float, what: str, device: torch.device, advice: str) -> None:
+    """Refuse to begin `what` if it needs more memory than its device has."""
+    if device.type != "cuda":
+        require_bytes(needed, what, advice)
+        return
+    there = torch.cuda.get_device_properties(device).total_memory
+    if needed > there:
+        raise InputError(shortage(needed, there, what, "the GPU", f"{advice}, {_ELSEWHERE}"))
 
 
 def require_feature_memory(nodes: int, settings: Settings, device: torch.device) -> None:

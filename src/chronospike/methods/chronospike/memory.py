@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 
 from chronospike.data.graph import DynamicGraph
-from chronospike.errors import InputError
-from chronospike.memory import require_bytes, shortage
 from chronospike.methods.chronospike.inference import GPU_LANE, LANE
 from chronospike.methods.chronospike.network import architecture
 from chronospike.methods.chronospike.root_table import root_widths
@@ -15,7 +13,7 @@ from chronospike.methods.chronospike.tree_inputs import RESIDENT_BYTES
 from chronospike.nn.meta_device import meta_device
 from chronospike.nn.model import ChronoSpike
 from chronospike.sampling.tree import widths
-from chronospike.training.memory import ELSEWHERE
+from chronospike.training.memory import require_device_bytes
 from chronospike.training.node_features import input_width
 
 # Weights, two moments of AdamW and the best weights so far.
@@ -33,14 +31,12 @@ def require_memory(
     width = input_width(graph) + to_make * settings.feature_dimension
     needed = least_bytes(graph, settings, width, train, GPU_LANE if on_gpu else LANE) + known_bytes(graph, settings)
     if on_gpu:
-        there = torch.cuda.get_device_properties(device).total_memory
-        if needed > there:
-            raise InputError(shortage(needed, there, "this run", "the GPU", f"{lower_what(settings)}, {ELSEWHERE}"))
-    block = 4 * graph.num_nodes * width
-    if not on_gpu:
-        static = graph.features is not None and graph.features.ndim == 2 and not graph.made_features and not to_make
-        table = block if static else graph.num_steps * block
-        require_bytes(needed + (table if table <= RESIDENT_BYTES else 0), "this run", lower_what(settings))
+        require_device_bytes(needed, "this run", device, f"{lower_what(settings)}, set precision=half")
+        return
+    static = graph.features is not None and graph.features.ndim == 2 and not graph.made_features and not to_make
+    table = 4 * graph.num_nodes * width * (1 if static else graph.num_steps)
+    needed += table if table <= RESIDENT_BYTES else 0
+    require_device_bytes(needed, "this run", device, lower_what(settings))
 
 
 def least_bytes(graph: DynamicGraph, settings: ChronoSpikeSettings, features: int, train: int, lane: int) -> int:
