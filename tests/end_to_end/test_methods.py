@@ -12,7 +12,14 @@ from chronospike.errors import InputError
 from chronospike.methods.registry import METHODS
 from tests.small_runs import SMALL, command, saved_graph, worked
 
-SETTINGS = {"chronospike": SMALL, "labels": {"trees": 5, "boosting_rounds": 2, "folds": 2}}
+SETTINGS = {
+    "chronospike": SMALL,
+    "labels": {"trees": 5, "boosting_rounds": 2, "folds": 2},
+    "mpnn-lstm": {"epochs": 2, "hidden": 8},
+    "jodie": {"epochs": 2, "dimension": 8},
+    "evolvegcn": {"epochs": 2, "hidden": 8},
+    "tgat": {"epochs": 2, "neighbours": 4},
+}
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,10 @@ METHODS = {
     "htne": "chronospike.methods.htne:HTNE",
     "m2dne": "chronospike.methods.m2dne:M2DNE",
     "dytriad": "chronospike.methods.dytriad:DyTriad",
+    "mpnn-lstm": "chronospike.methods.mpnn_lstm:MPNNLSTMLearner",
+    "jodie": "chronospike.methods.jodie:JODIE",
+    "evolvegcn": "chronospike.methods.evolvegcn:EvolveGCNLearner",
+    "tgat": "chronospike.methods.tgat:TGAT",
     "chronospike": "chronospike.methods.chronospike.learner:ChronoSpikeLearner",
 }
 # Where settings lie that can be checked before torch is imported; those of the others lie in the file of the method.
