@@ -78,8 +78,8 @@ def normalised_adjacency(graphs: StepGraphs, neighbours: Tensor, step: int) -> T
     values = (scale[owner] * scale[columns]).float()
     kind = torch.int32 if edges + nodes < _INT32 else torch.int64
     with warnings.catch_warnings():
-        # Torch tells every user that such tensors are new.
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
+        # Torch tells every user that such tensors are new, and some releases that they are not checked.
+        warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant checks)")
         return torch.sparse_csr_tensor(
             _starts(degrees + 1).to(kind), columns.to(kind), values, (nodes, nodes), check_invariants=False
         )
