@@ -5,6 +5,10 @@ rows that a learned score puts first (-H). Weights move before they are used: th
 
 Published with labels of their own at every step, here a node has one label: the loss of step t is taken over the
 training nodes that have an edge by then. At the last step all of them count, as all nodes are classified there.
+
+One matrix serves the features of every step only as far as these mean the same at every step, which DeepWalk made for
+each step by itself does not. On DBLP with such features, best validation Micro-F1 of 200 epochs, one seed: -H 57 %
+(learning rate 0.001) and 63 % (0.005), -O with the loss at the last step alone, which is a static network, 76 %.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from chronospike.config import Width
+from chronospike.config import Positive, Width
 from chronospike.data.graph import DynamicGraph
 from chronospike.methods.graph_convolution import (
     FullGraphLearner,
@@ -43,6 +47,7 @@ _LAST_ALONE = (
 
 
 class EvolveGCNSettings(FullGraphSettings):
+    learning_rate: Positive = Field(5e-3, description="published for Elliptic: 0.001, over up to 1,000 epochs")
     variant: Variant = Field("h", description="what moves the weights: 'h' their inputs, 'o' the weights alone")
     hidden: Width = Field(128, description="width of both layers; published for Elliptic: 76 (h), 256 (o)")
     head: Width = Field(128, description="hidden width of the classifier; published for Elliptic: 510 (h), 307 (o)")
