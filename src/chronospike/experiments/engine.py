@@ -131,6 +131,9 @@ def _remove_embeddings(output: Path, cells: Iterable[Cell], not_done: Collection
     for cell in cells:
         if cell.embeddings is not None and not _same(cell, not_done):
             shutil.rmtree(output / EMBEDDINGS / cell.embeddings, ignore_errors=True)
+            with suppress(OSError):
+                # Not while others are there.
+                (output / EMBEDDINGS).rmdir()
 
 
 def _room(cell: Cell, running: Sequence[_Running], slots: Slots, peaks: Mapping[str, int]) -> set[int]:
