@@ -18,8 +18,10 @@ from typing import Any
 from uuid import uuid4
 
 import numba
+import numpy as np
 from numba.core.caching import FunctionCache
 from numba.core.serialize import dumps
+from numpy.typing import NDArray
 
 
 def njit(function: Any = None, *, cache: bool = True, nogil: bool = True, **options: Any) -> Any:
@@ -32,6 +34,14 @@ def njit(function: Any = None, *, cache: bool = True, nogil: bool = True, **opti
         with suppress(RuntimeError):
             compiled._cache = _Cache(function)
     return compiled
+
+
+def kernel_array(array: NDArray[Any], dtype: Any) -> NDArray[Any]:
+    """The same values as a kernel wants them: contiguous, of one type, not to be written."""
+    # Numba compiles once more for every other type, and for arrays that cannot be written, as memory maps are.
+    found = np.ascontiguousarray(array, dtype=dtype).view(np.ndarray)
+    found.flags.writeable = False
+    return found
 
 
 def kernel_sources() -> dict[Path, bytes]:

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from chronospike.compiled import kernel_array
 from chronospike.data.csr import IntArray
 from chronospike.data.events import EventLog
 from chronospike.errors import InputError
@@ -104,7 +105,9 @@ class Schedule:
 def assign_batches(source: IntArray, target: IntArray, span: IntArray, num_nodes: int) -> Longs:
     """`[E]` the t-batch of each event within its span, from 0."""
     found = np.empty(len(source), dtype=np.int64)
-    fill_batches(_fixed(source, np.int32), _fixed(target, np.int32), _fixed(span, np.int64), num_nodes, found)
+    fill_batches(
+        kernel_array(source, np.int32), kernel_array(target, np.int32), kernel_array(span, np.int64), num_nodes, found
+    )
     return found
 
 
@@ -158,7 +161,7 @@ def batch_schedule(log: EventLog, num_nodes: int, spans: int, device: torch.devi
     found, active = _Arrays.empty(2 * events, num_nodes), np.zeros(len(per_span) + 1, dtype=np.int64)
     partner, reads, last = (np.empty(shape, dtype=np.int64) for shape in (2 * events, (2, 2 * events), 2 * events))
     walk_batches(
-        _fixed(log.source, np.int32), _fixed(log.target, np.int32), time, span, place, ends, active, *found,
+        kernel_array(log.source, np.int32), kernel_array(log.target, np.int32), time, span, place, ends, active, *found,
         partner, reads, last,
     )  # fmt: skip
     put = _Placed(found, int(active[-1]), 2 * events, device)
@@ -183,7 +186,7 @@ def step_schedule(log: EventLog, num_nodes: int, only_last: bool, device: torch.
     offsets, partners = np.zeros(2 * len(log) + 1, dtype=np.int64), np.empty(2 * len(log), dtype=np.int64)
     shares = np.zeros((2 * len(log), 2), dtype=np.float32)
     walk_steps(
-        _fixed(log.source, np.int32), _fixed(log.target, np.int32), steps.astype(np.float64), ends,
+        kernel_array(log.source, np.int32), kernel_array(log.target, np.int32), steps.astype(np.float64), ends,
         float(log.num_steps - 1), only_last, active, *found, partners, offsets, shares,
     )  # fmt: skip
     total = int(active[-1])
@@ -249,10 +252,3 @@ class _Placed:
         gaps = self._gaps
         mean, std = (float(gaps.mean()), float(gaps.std())) if len(gaps) else (0.0, 0.0)
         return Schedule(spans, *self._final, mean, std or 1.0)
-
-
-def _fixed(array: NDArray[Any], dtype: Any) -> NDArray[Any]:
-    # Numba compiles once more for every other type, and for arrays that cannot be written, as memory maps are.
-    found = np.ascontiguousarray(array, dtype=dtype).view(np.ndarray)
-    found.flags.writeable = False
-    return found

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chronospike.compiled import njit
+from chronospike.compiled import kernel_array, njit
 from chronospike.data.csr import IntArray, TimeSlicedCSR, history_and_snapshot
 from chronospike.data.graph import DynamicGraph
 from chronospike.threads import run_chunks
@@ -76,10 +76,10 @@ def step_graphs(
     plain = spans.window == stride == 1 and not graph.directed
     source = graph.snapshot if plain else _union(graph, spans)
     found = StepGraphs(
-        _fixed(source.indptr, np.int64),
-        _fixed(source.step_offsets[:, : spans.num_steps + 1], np.int32),
-        _fixed(source.neighbours, np.int32),
-        _fixed(np.zeros(0), np.float32),
+        kernel_array(source.indptr, np.int64),
+        kernel_array(source.step_offsets[:, : spans.num_steps + 1], np.int32),
+        kernel_array(source.neighbours, np.int32),
+        kernel_array(np.zeros(0), np.float32),
     )
     return found._replace(weights=_event_counts(graph, found, spans)) if count_events else found
 
@@ -131,9 +131,9 @@ def _union(graph: DynamicGraph, spans: _Spans) -> TimeSlicedCSR:
         source = history_and_snapshot(*ends, graph.num_nodes, graph.num_steps)[1]
     last = spans.last_step - spans.stride * np.arange(spans.num_steps)[::-1]
     given = (
-        _fixed(source.indptr, np.int64),
-        _fixed(source.step_offsets, np.int32),
-        _fixed(source.neighbours, np.int32),
+        kernel_array(source.indptr, np.int64),
+        kernel_array(source.step_offsets, np.int32),
+        kernel_array(source.neighbours, np.int32),
         np.maximum(last + 1 - spans.window, 0),
         last + 1,
     )
@@ -156,16 +156,9 @@ def _event_counts(graph: DynamicGraph, graphs: StepGraphs, spans: _Spans) -> NDA
     assert events is not None
     events = events.until(spans.last_step)
     counts = np.zeros(len(graphs.neighbours), dtype=np.float32)
-    ends = _fixed(events.source, np.int32), _fixed(events.target, np.int32)
+    ends = kernel_array(events.source, np.int32), kernel_array(events.target, np.int32)
     _count_events(*graphs[:3], *ends, *spans.of(events.step.astype(np.int64)), counts)
-    return _fixed(counts, np.float32)
-
-
-def _fixed(array: NDArray[Any], dtype: Any) -> NDArray[Any]:
-    # Numba compiles once more for every other type, and for arrays that cannot be written, as memory maps are.
-    found = np.ascontiguousarray(array, dtype=dtype).view(np.ndarray)
-    found.flags.writeable = False
-    return found
+    return kernel_array(counts, np.float32)
 
 
 @njit
