@@ -57,6 +57,13 @@ def test_the_page_says_what_came_out() -> None:
         assert words in text
 
 
+def test_the_page_shows_the_places_where_the_paper_has_two_methods() -> None:
+    text = _page([done("tgat", 0.8, 0, 0.7), done("htne", 0.8, 0, 0.8)]).text
+    assert "TGAT 2 (1) 2 (1) HTNE 1 (2) 1 (2)" in text
+    assert "of 2 methods: -1.00 at 80 %." in text
+    assert "Is the order that of the paper?" not in _page().text
+
+
 def test_the_best_is_bold_and_the_second_underlined() -> None:
     results = [done(name, 0.8, 0, score) for name, score in (("a", 0.5), ("b", 0.7), ("c", 0.6))]
     page = render(_facts("a", "b", "c"), results, summarise(results))

@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from chronospike.experiments.comparison import PairedTest, holm, in_words, summarise, with_p_values
+from chronospike.experiments.comparison import (
+    PairedTest,
+    holm,
+    in_words,
+    order_in_words,
+    summarise,
+    with_p_values,
+)
 from tests.experiments.small_grids import done
 
 
@@ -135,3 +142,33 @@ def test_comparisons_with_too_few_runs_do_not_count_in_the_correction() -> None:
 def test_equal_scores_and_repeated_pairs_are_no_evidence() -> None:
     pairs = PairedTest("macro_f1", None, "a", "b", [(0.6, 0.5)] * 10 + [(0.7, 0.7)])
     assert pairs.differences == pytest.approx([0.1])
+
+
+def test_places_here_and_in_the_paper_and_how_far_the_orders_agree() -> None:
+    # The paper at 80 %: SpikeNet 74.65, TGAT 72.15, HTNE 68.36.
+    scores = {"spikenet": 0.75, "tgat": 0.78, "htne": 0.69, "labels": 0.84}
+    found = summarise([done(name, 0.8, 0, score) for name, score in scores.items()], "dblp")
+    order = next(one for one in found.orders if one.metric == "macro_f1")
+    assert order.places == {"spikenet": (2, 1), "tgat": (1, 2), "htne": (3, 3)}
+    # Of three pairs two are in the same order and one is not.
+    assert order.tau == pytest.approx(1 / 3)
+    assert order_in_words(found.orders)[0] == (
+        "Macro-F1: Kendall's τ between our order and the paper's, of 3 methods: 0.33 at 80 %."
+    )
+
+
+def test_equal_scores_share_the_better_place_and_all_equal_have_no_order() -> None:
+    scores = {"spikenet": 0.75, "tgat": 0.75004, "htne": 0.69}
+    found = summarise([done(name, 0.8, 0, score) for name, score in scores.items()], "dblp").orders[0]
+    assert found.places == {"spikenet": (1, 1), "tgat": (1, 2), "htne": (3, 3)}
+    # One pair is tied here: (2 - 0) / √(2 · 3).
+    assert found.tau == pytest.approx(2 / math.sqrt(6))
+    level = summarise([done(name, 0.8, 0, 0.7) for name in scores], "dblp").orders
+    assert [one.tau for one in level] == [None, None]
+    assert order_in_words(level) == []
+
+
+@pytest.mark.parametrize("dataset", [None, "pubmed"])
+def test_without_two_methods_of_the_papers_there_is_no_order(dataset: str | None) -> None:
+    assert summarise([done(name, 0.8, 0, 0.7) for name in ("tgat", "htne")], dataset).orders == []
+    assert summarise([done(name, 0.8, 0, 0.7) for name in ("tgat", "labels")], "dblp").orders == []

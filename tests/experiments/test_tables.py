@@ -71,3 +71,13 @@ def test_every_cell_has_a_line(comparison: Comparison, tmp_path: Path) -> None:
     write_tables(tmp_path, RESULTS, comparison, TITLES)
     assert {path.name for path in tmp_path.iterdir()} == {"results.jsonl", "table.csv", "table.md", "table.tex"}
     assert [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()] == RESULTS
+
+
+def test_places_stand_below_the_scores_where_the_paper_has_them() -> None:
+    found = summarise([done("tgat", 0.8, 0, 0.7), done("htne", 0.8, 0, 0.8), done("labels", 0.8, 0, 0.9)], "dblp")
+    text = as_markdown(found, {"tgat": "TGAT"})
+    assert "| Place here (in the paper) | Macro-F1 80 % | Micro-F1 80 % |" in text
+    assert "| TGAT | 2 (1) | 2 (1) |\n| htne | 1 (2) | 1 (2) |\n\nMacro-F1: Kendall's τ" in text
+    assert "Place here" not in as_markdown(summarise(RESULTS), TITLES)
+    rows = list(csv.DictReader(io.StringIO(as_csv(found))))
+    assert [row["place"] for row in rows[:3]] == ["2 (1)", "1 (2)", ""]

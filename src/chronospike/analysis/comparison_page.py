@@ -10,8 +10,8 @@ from chronospike.analysis.charts import Spread, spread_chart
 from chronospike.analysis.page import page_template
 from chronospike.analysis.report import graph_facts, shown_value
 from chronospike.analysis.wording import GAP, counted, listing, percent, shorten, visible
-from chronospike.experiments.comparison import METRICS, Comparison, Entry, in_words
-from chronospike.experiments.tables import missing, shown
+from chronospike.experiments.comparison import METRICS, Comparison, Entry, in_words, order_in_words
+from chronospike.experiments.tables import missing, place, shown
 from chronospike.files import atomic_file
 
 PAGE = "index.html"
@@ -43,6 +43,8 @@ def render(facts: Mapping[str, Any], results: Sequence[Mapping[str, Any]], compa
         ratios=[percent(ratio, 0 if round(100 * ratio, 6).is_integer() else 1) for ratio in comparison.ratios],
         metrics=[_metric(key, comparison, titles) for key in METRICS],
         charts=[_chart(key, comparison, titles) for key in METRICS],
+        orders=_orders(comparison, titles),
+        agreement=order_in_words(comparison.orders),
         tests=in_words(comparison.tests, titles),
         costs=_costs(results, comparison, titles),
         ended=_without_score(results, titles),
@@ -85,6 +87,16 @@ def _paper(entry: Entry) -> str:
         return "–"
     gap = "" if entry.difference is None else f" ({100 * entry.difference:+.2f})".replace("-", "\N{MINUS SIGN}")
     return f"{100 * entry.paper:.2f}{gap}"
+
+
+def _orders(comparison: Comparison, titles: Mapping[str, str]) -> list[dict[str, Any]]:
+    """For each method of the paper's table its places here and there, by metric and ratio."""
+    columns = [(metric, ratio) for metric in METRICS for ratio in comparison.ratios]
+    rows = [
+        {"title": titles[name], "cells": [place(comparison, name, *column) or "–" for column in columns]}
+        for name in comparison.variants
+    ]
+    return [row for row in rows if set(row["cells"]) != {"–"}]
 
 
 def _chart(key: str, comparison: Comparison, titles: Mapping[str, str]) -> dict[str, Any]:

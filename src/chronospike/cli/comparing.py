@@ -126,9 +126,10 @@ def _outcome(result: Mapping[str, Any]) -> str:
 
 def _print_comparison(comparison: Comparison, titles: Mapping[str, str]) -> None:
     """A table for each metric; the best bold and the second underlined where the terminal can."""
-    from chronospike.experiments.comparison import METRICS, in_words
+    from chronospike.experiments.comparison import METRICS, in_words, order_in_words
+    from chronospike.experiments.tables import place
 
-    width = max(len(titles[name]) for name in comparison.variants)
+    width = max(len("  place (paper)"), *(len(titles[name]) for name in comparison.variants))
     for metric, title in METRICS.items():
         heads = (f"{100 * ratio:g} %".rjust(_WIDTH) for ratio in comparison.ratios)
         say(f"{title:<{width}}  {'  '.join(heads)}")
@@ -137,8 +138,11 @@ def _print_comparison(comparison: Comparison, titles: Mapping[str, str]) -> None
             say(f"{titles[name]:<{width}}  {'  '.join(_styled(one) for one in entries)}")
             if any(one.paper is not None for one in entries):
                 say(f"{'  the paper':<{width}}  {'  '.join(_beside_the_paper(one) for one in entries)}")
+            places = [place(comparison, name, metric, ratio) for ratio in comparison.ratios]
+            if any(places):
+                say(f"{'  place (paper)':<{width}}  {'  '.join(one.rjust(_WIDTH) for one in places)}")
     say("test nodes, percent, mean ± standard deviation (n - 1) over seeds")
-    for sentence in in_words(comparison.tests, titles):
+    for sentence in [*order_in_words(comparison.orders), *in_words(comparison.tests, titles)]:
         say(sentence)
 
 
@@ -170,4 +174,10 @@ def _as_dict(comparison: Comparison, ended: Sequence[Mapping[str, Any]]) -> dict
     ]
     statuses = [one["status"] for one in ended]
     counts = {status: statuses.count(status) for status in ("done", "time", "failed")}
-    return {"cells": counts, "entries": entries, "tests": tests, "costs": [asdict(one) for one in comparison.costs]}
+    return {
+        "cells": counts,
+        "entries": entries,
+        "tests": tests,
+        "costs": [asdict(one) for one in comparison.costs],
+        "orders": [asdict(one) for one in comparison.orders],
+    }

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
+
 from chronospike.experiments.paper_results import paper_score
 
 METRICS = {"macro_f1": "Macro-F1", "micro_f1": "Micro-F1"}
@@ -90,12 +92,28 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Order:
+    """The order of the variants that both we and the paper have a score of, at a ratio by a metric.
+
+    Attributes:
+        places: of each here and in the paper, 1 for the best; equal scores share the better place.
+        tau: Kendall's τ-b between the two orders, 1 where they agree; None where one of them has no order.
+    """
+
+    metric: str
+    ratio: float
+    places: dict[str, tuple[int, int]]
+    tau: float | None
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Everything the tables and the page show.
 
     Attributes:
         variants: in the order given.
         entries: by variant, ratio and metric.
+        orders: for each ratio and metric at which the paper has two of the variants or more.
     """
 
     variants: list[str]
@@ -103,6 +121,7 @@ class Comparison:
     entries: dict[tuple[str, float, str], Entry]
     tests: list[PairedTest]
     costs: list[Cost]
+    orders: list[Order]
 
 
 def summarise(results: Sequence[Result], dataset: str | None = None) -> Comparison:
@@ -125,7 +144,10 @@ def summarise(results: Sequence[Result], dataset: str | None = None) -> Comparis
             for name, entry in column.items():
                 entries[name, ratio, metric] = replace(entry, rank=places[name])
     family = [test for metric in METRICS for test in _family(entries, variants, ratios, metric)]
-    return Comparison(variants, ratios, entries, with_p_values(family), [_cost(results, name) for name in variants])
+    costs = [_cost(results, name) for name in variants]
+    orders = [_order(entries, variants, ratio, metric) for metric in METRICS for ratio in ratios]
+    found = [order for order in orders if len(order.places) > 1]
+    return Comparison(variants, ratios, entries, with_p_values(family), costs, found)
 
 
 def in_words(tests: Sequence[PairedTest], titles: Mapping[str, str]) -> list[str]:
@@ -140,6 +162,39 @@ def in_words(tests: Sequence[PairedTest], titles: Mapping[str, str]) -> list[str
         names = f"{titles.get(test.best, test.best)} against {titles.get(test.second, test.second)}"
         sentences.append(f"{what}: {names}, n = {test.n}, p = {test.p:.2g}, {verdict}.")
     return [*sentences, *([f"Too few runs for a test: {', '.join(left_out)}."] if left_out else [])]
+
+
+def order_in_words(orders: Sequence[Order]) -> list[str]:
+    """A sentence for each metric that an order is known by."""
+    sentences = []
+    for metric, title in METRICS.items():
+        found = [order for order in orders if order.metric == metric and order.tau is not None]
+        if found:
+            taus = ", ".join(f"{order.tau:.2f} at {100 * order.ratio:g} %" for order in found)
+            counts = sorted({len(order.places) for order in found})
+            methods = f"{' to '.join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))} methods"
+            sentences.append(f"{title}: Kendall's τ between our order and the paper's, of {methods}: {taus}.")
+    return sentences
+
+
+def _order(
+    entries: Mapping[tuple[str, float, str], Entry], variants: Sequence[str], ratio: float, metric: str
+) -> Order:
+    scores = {
+        name: (entry.mean, entry.paper)
+        for name in variants
+        if (entry := entries[name, ratio, metric]).mean is not None and entry.paper is not None
+    }
+    if len(scores) < 2:
+        return Order(metric, ratio, {}, None)
+    from scipy.stats import kendalltau, rankdata
+
+    # As the table shows them: those that look alike there have the same place.
+    both = -np.round(100 * np.array(list(scores.values()), dtype=np.float64), 2)
+    places = rankdata(both, "min", axis=0).astype(int).tolist()
+    tau = float(kendalltau(*both.T).statistic)
+    where = {name: (here, there) for name, (here, there) in zip(scores, places, strict=True)}
+    return Order(metric, ratio, where, None if np.isnan(tau) else tau)
 
 
 def _entry(runs: Sequence[Result], metric: str, dataset: str | None) -> Entry:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from chronospike.experiments.comparison import METRICS, Comparison, Entry, in_words
+from chronospike.experiments.comparison import METRICS, Comparison, Entry, in_words, order_in_words
 from chronospike.files import atomic_file
 
 RESULTS, CSV, MARKDOWN, TEX = "results.jsonl", "table.csv", "table.md", "table.tex"
@@ -56,10 +56,12 @@ def as_csv(comparison: Comparison) -> str:
     """A row for each variant, ratio and metric; scores between 0 and 1."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(("variant", "ratio", "metric", "mean", "std", "runs", "planned", "rank", "paper", "difference"))
+    names = ("mean", "std", "runs", "planned", "rank", "paper", "difference", "place")
+    writer.writerow(("variant", "ratio", "metric", *names))
     for (variant, ratio, metric), entry in comparison.entries.items():
         numbers = (entry.mean, entry.deviation, len(entry.scores), entry.planned)
-        writer.writerow((variant, ratio, metric, *numbers, entry.rank, entry.paper, entry.difference))
+        where = place(comparison, variant, metric, ratio)
+        writer.writerow((variant, ratio, metric, *numbers, entry.rank, entry.paper, entry.difference, where))
     return file.getvalue()
 
 
@@ -81,6 +83,7 @@ def as_markdown(comparison: Comparison, titles: Mapping[str, str]) -> str:
         CAPTION,
         _markdown_table(["Method", *heads], rows),
         "\n".join(f"- {_plain(sentence)}" for sentence in in_words(comparison.tests, titles)),
+        _places(comparison, titles),
         _markdown_table(["Method", "Parameters", "Seconds per epoch", "Seconds to fit", "Peak memory, MB"], costs),
     ]
     return "\n\n".join(filter(None, paragraphs)) + "\n"
@@ -145,6 +148,28 @@ def _rows(
             gaps = (one.difference for one in entries)
             rows.append(("difference", ["" if gap is None else f"{100 * gap:+.2f}" for gap in gaps]))
     return rows
+
+
+def place(comparison: Comparison, variant: str, metric: str, ratio: float) -> str:
+    """`3 (5)`: the place of a variant here, and in the paper; empty where one of them is not known."""
+    orders = (one.places for one in comparison.orders if (one.metric, one.ratio) == (metric, ratio))
+    places = next(orders, {}).get(variant)
+    return "" if places is None else f"{places[0]} ({places[1]})"
+
+
+def _places(comparison: Comparison, titles: Mapping[str, str]) -> str:
+    """Where the methods of the paper's table stand here and there, and how far the orders agree."""
+    columns = _columns(comparison)
+    heads = [f"{METRICS[metric]} {100 * ratio:g} %" for metric, ratio in columns]
+    rows = []
+    for name in comparison.variants:
+        cells = [place(comparison, name, *column) for column in columns]
+        if any(cells):
+            rows.append([_plain(titles.get(name, name)), *cells])
+    if not rows:
+        return ""
+    table = _markdown_table(["Place here (in the paper)", *heads], rows)
+    return "\n\n".join([table, *order_in_words(comparison.orders)])
 
 
 def _plain(text: str) -> str:

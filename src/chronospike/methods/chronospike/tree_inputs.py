@@ -38,6 +38,7 @@ class TreeInputs:
 
     host: HostTable | None
     _table: Tensor | None
+    _rows_left: int | None
     _block_numbers: dict[tuple[int, ...], Tensor]
 
     def __init__(
@@ -70,7 +71,7 @@ class TreeInputs:
     def _prepare(self, width: int, static: bool, device: torch.device, features: NodeFeatures | None = None) -> None:
         self.width, self.static, self.device = width, static, device
         self._features, self.host, self._table = features, None, None
-        self._rows_left: int | None = None
+        self._rows_left = None
         self._block_numbers = {}
 
     @property
