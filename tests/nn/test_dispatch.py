@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from chronospike.nn import dispatch
-from chronospike.nn.dispatch import PLAIN, Choice, KernelPlan, plan_kernels, product_precision
+from chronospike.nn.dispatch import PLAIN, Choice, KernelPlan, neuron_kernel, plan_kernels, product_precision
+from chronospike.nn.lif import LIFParameters
 from chronospike.nn.losses import Objective
 from chronospike.nn.model import Architecture, ChronoSpike, Record
 from chronospike.nn.roots import RootInputs
@@ -126,6 +127,35 @@ def test_for_inference_no_backward_pass_and_no_loss_is_tried(monkeypatch: pytest
     assert found.losses.implementation == "plain"
     assert {name for name, _ in asked} == {"attention", "lif", "readout"}
     assert not any(arguments[-1] for _, arguments in asked)
+
+
+def neurons(dtype: torch.dtype = torch.float32, **rule: Any) -> LIFParameters:
+    one = torch.ones(8, dtype=dtype)
+    return LIFParameters(one, one, one, **rule)
+
+
+@pytest.mark.parametrize("rule", [{}, {"threshold_decay": 0.7, "surrogate": "sigmoid", "strict": True}])
+def test_neurons_on_the_cpu_are_compiled(rule: dict[str, Any]) -> None:
+    assert neuron_kernel(CPU, 8, neurons(**rule), True, True) == Choice("numba", "compiled for the CPU")
+
+
+@pytest.mark.parametrize("device", [CPU, GPU])
+def test_neurons_without_a_kernel_are_plain_and_say_why(device: torch.device) -> None:
+    for surrogate in ("triangle", "arctan", "superspike"):
+        found = neuron_kernel(device, 8, neurons(surrogate=surrogate), False, True)
+        assert found == Choice("plain", f"the {surrogate} surrogate has no kernel")
+    assert neuron_kernel(device, 8, neurons(torch.float64), False, True) == Choice("plain", "float64 has no kernel")
+
+
+def test_neurons_on_a_gpu_take_triton_if_it_works_for_their_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = fake_gpu(monkeypatch)
+    adaptive = neurons(threshold_decay=0.7, threshold_jump=0.2, surrogate="sigmoid", strict=True)
+    assert neuron_kernel(GPU, 8, adaptive, True, False).implementation == "triton"
+    assert asked == [("lif", (GPU, 8, "detach", True, False, True, "sigmoid", True))]
+    fake_gpu(monkeypatch, lif="no room")
+    assert neuron_kernel(GPU, 8, adaptive, True, True) == Choice("plain", "no room")
+    monkeypatch.setattr(dispatch, "triton_trouble", lambda device: "Triton is not installed")
+    assert neuron_kernel(GPU, 8, adaptive, True, True) == Choice("plain", "Triton is not installed")
 
 
 def test_a_plan_is_ready_for_json() -> None:

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from chronospike.nn.surrogate import COMPILED
 from chronospike.optional import triton_trouble
 
 if TYPE_CHECKING:
+    from chronospike.nn.lif import LIFParameters
     from chronospike.nn.losses import Objective
     from chronospike.nn.model import Architecture
 
@@ -116,11 +118,32 @@ def plan_kernels(
     def choose(operation: str) -> Choice:
         why = refused[operation]
         if why is None:
-            return Choice("triton", "fits this GPU") if on_gpu else Choice("numba", "compiled for the CPU")
+            return _kernel(on_gpu)
         can_fold = operation == "readout" and a.temporal == "transformer" and a.positions == "learned"
         return Choice("folded" if can_fold else "plain", why)
 
     return KernelPlan(**{operation: choose(operation) for operation in refused}, sampler=sampler, half=half)
+
+
+def neuron_kernel(
+    device: torch.device, channels: int, parameters: LIFParameters, dropout: bool, training: bool
+) -> Choice:
+    """What `lif_sequence` takes for a layer of `channels` neurons with these parameters; a kernel is tried once."""
+    p, on_gpu = parameters, device.type == "cuda"
+    if p.tau.dtype == torch.float64:
+        return Choice("plain", "float64 has no kernel")
+    if p.surrogate not in COMPILED:
+        return Choice("plain", f"the {p.surrogate} surrogate has no kernel")
+    trouble = triton_trouble(device) if on_gpu else None
+    if on_gpu and trouble is None:
+        from chronospike.nn.kernels import lif
+
+        trouble = lif.refusal(device, channels, p.reset_gradient, dropout, training, p.adapts, p.surrogate, p.strict)
+    return Choice("plain", trouble) if trouble else _kernel(on_gpu)
+
+
+def _kernel(on_gpu: bool) -> Choice:
+    return Choice("triton", "fits this GPU") if on_gpu else Choice("numba", "compiled for the CPU")
 
 
 def _without_kernel(

@@ -6,9 +6,31 @@ import pytest
 import torch
 
 from chronospike.nn.lif import LIFParameters, lif_sequence
+from chronospike.nn.surrogate import Surrogate
 
 pytest.importorskip("triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.mark.parametrize("adapts", [False, True])
+@pytest.mark.parametrize("surrogate", ["rational", "sigmoid"])
+@pytest.mark.parametrize("strict", [False, True])
+def test_no_kind_of_neuron_is_refused(adapts: bool, surrogate: Surrogate, strict: bool) -> None:
+    from chronospike.nn.kernels.lif import refusal
+
+    device = torch.device(DEVICE)
+    for training in (False, True):
+        assert refusal(device, 24, "full", training, training, adapts, surrogate, strict) is None
+
+
+def test_thresholds_are_kept_only_where_they_adapt() -> None:
+    one = torch.ones(4, device=DEVICE, requires_grad=True)
+    for decay, count in ((1.0, 1), (0.7, 2)):
+        parameters = LIFParameters(one, one, one, threshold_decay=decay)
+        spikes, _ = lif_sequence(one.expand(3, 2, 4), parameters, implementation="triton")
+        assert spikes.grad_fn is not None
+        kept = {value.data_ptr() for value in spikes.grad_fn.saved_tensors if value.shape == (3, 2, 4)}  # type: ignore[attr-defined]
+        assert len(kept) == count
 
 
 def test_half_precision_inputs_keep_single_precision_membranes() -> None:
