@@ -16,6 +16,7 @@ from chronospike.experiments.cells import (
     read_variants,
 )
 from chronospike.files import write_json
+from chronospike.methods.registry import owned_preset
 from tests.experiments.small_grids import cell, graph_folder
 
 
@@ -32,6 +33,12 @@ def test_a_grid_is_every_variant_at_every_ratio_with_every_seed() -> None:
     ]
     far = grid[1][1].model_dump()
     assert (far["rounds"], far["alpha"], far["recency"]) == (9, 0.5, 3.0)
+
+
+@pytest.mark.parametrize("name", ["paper_recipe.yaml", "whole_table.yaml"])
+def test_the_grids_of_the_benchmarks_can_be_run(name: str) -> None:
+    variants = read_variants(Path(__file__).parents[2] / "benchmarks" / name)
+    assert len(make_grid(variants, [0.8], [0], owned_preset("paper"), {})) == len(variants) > 2
 
 
 def test_a_setting_that_no_method_of_the_grid_has_is_an_error_with_the_nearest_name() -> None:

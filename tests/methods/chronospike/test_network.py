@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from chronospike.data.csr import history_and_snapshot
 from chronospike.data.storage import open_graph, save_graph
@@ -36,6 +37,19 @@ def test_the_seed_decides_the_first_weights_in_a_stream_of_their_own() -> None:
             torch.manual_seed(stream(seed, "init"))
             expected = ChronoSpike(architecture(settings, 8, 2)).state_dict()
         assert same_weights(new_model(settings, 8, 2).state_dict(), expected)
+
+
+def test_initial_weights_are_those_of_torch_where_asked_for() -> None:
+    given = [new_model(small_settings(initialisation=kind), 8, 2) for kind in ("xavier", "torch", "torch")]
+    xavier, torch_own, _ = ([part for part in model.modules() if isinstance(part, nn.Linear)] for model in given)
+    assert len(xavier) > 4
+    assert all(not part.bias.any() for part in xavier)
+    for part in torch_own:
+        # Uniform up to 1 / √inputs, biases too.
+        bound = part.in_features**-0.5
+        assert 0 < part.bias.abs().max() <= bound
+        assert 0.5 * bound < part.weight.abs().max() <= bound
+    assert same_weights(given[1].state_dict(), given[2].state_dict())
 
 
 def test_a_new_model_leaves_the_global_generator_alone() -> None:

@@ -55,7 +55,12 @@ def new_model(settings: ChronoSpikeSettings, inputs: int, classes: int, seed: in
     """A network with the initial weights of a seed, by default the settings'; torch's generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(settings.seed if seed is None else seed, "init"))
-        return ChronoSpike(architecture(settings, inputs, classes))
+        model = ChronoSpike(architecture(settings, inputs, classes))
+        if settings.initialisation == "torch":
+            for part in model.modules():
+                if isinstance(part, nn.Linear):
+                    part.reset_parameters()
+        return model
 
 
 def takes_half(settings: ChronoSpikeSettings, device: torch.device) -> bool:

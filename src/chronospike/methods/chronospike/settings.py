@@ -29,6 +29,9 @@ class ChronoSpikeSettings(TrainingSettings):
     neuron: Literal["adaptive", "fixed", "relu"] = "adaptive"
     neuron_form: Literal["softplus", "raw"] = Field("softplus", description="'raw' is the paper's bare parameter")
     reset_gradient: Literal["detach", "full", "straight_through"] = "detach"
+    initialisation: Literal["xavier", "torch"] = Field(
+        "xavier", description="of linear maps: Xavier's with biases of zero as in the paper, or torch's own"
+    )
     temporal: Literal["transformer", "lstm", "mean", "last"] = "transformer"
     temporal_heads: Count = Field(4, description="attention heads over steps")
     feedforward: Width = Field(128, description="width inside the Transformer")
