@@ -19,6 +19,9 @@ SETTINGS = {
     "jodie": {"epochs": 2, "dimension": 8},
     "evolvegcn": {"epochs": 2, "hidden": 8},
     "tgat": {"epochs": 2, "neighbours": 4},
+    "spikenet": {"epochs": 2, "hidden": [16, 8]},
+    "delay-dsgn": {"epochs": 2, "hidden": [16, 8]},
+    "dy-sign": {"epochs": 2, "hidden": 8, "width": 4},
 }
 
 

@@ -29,6 +29,9 @@ METHODS = {
     "jodie": "chronospike.methods.jodie:JODIE",
     "evolvegcn": "chronospike.methods.evolvegcn:EvolveGCNLearner",
     "tgat": "chronospike.methods.tgat:TGAT",
+    "spikenet": "chronospike.methods.spikenet:SpikeNet",
+    "dy-sign": "chronospike.methods.dy_sign:DySIGNLearner",
+    "delay-dsgn": "chronospike.methods.delay_dsgn:DelayDSGN",
     "chronospike": "chronospike.methods.chronospike.learner:ChronoSpikeLearner",
 }
 # Where settings lie that can be checked before torch is imported; those of the others lie in the file of the method.
