@@ -2,8 +2,9 @@
 
     python benchmarks/neural_methods.py [--graph dblp] [--methods tgat,jodie] [--parts epochs others] [--json FILE]
 
-    epochs    ChronoSpike (preset paper) and each method: training alone, at 80 % of the labels
-    others    EvolveGCN made of PyG's layers and TGAT made of tgm's, which is what one would take instead and can
+    epochs    ChronoSpike (preset paper), with and without its kernels, and each method: training alone, at 80 % of the
+              labels
+    others    EvolveGCN-H made of PyG's layers and TGAT made of tgm's, which is what one would take instead and can
               install: the same widths, steps, neighbours and nodes as ours, one epoch each
               (pip install torch-geometric tgm-lib). PyG-Temporal's EvolveGCN needs torch_sparse, which has no wheels
               on the package index
@@ -42,7 +43,19 @@ from chronospike.training.gradient import GradientLearner
 from chronospike.training.loop import Trainer
 from chronospike.training.task import Task, make_task
 
-METHODS = ("chronospike", "mpnn-lstm", "jodie", "evolvegcn", "tgat")
+# What is measured, of which method and with what settings beside the preset `paper` and the defaults.
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "chronospike": ("chronospike", {}),
+    "chronospike-plain": ("chronospike", {"kernels": "plain"}),
+    "mpnn-lstm": ("mpnn-lstm", {}),
+    "jodie": ("jodie", {}),
+    "evolvegcn": ("evolvegcn", {}),
+    "evolvegcn-h": ("evolvegcn", {"variant": "h"}),
+    "tgat": ("tgat", {}),
+    "spikenet": ("spikenet", {}),
+    "dy-sign": ("dy-sign", {}),
+    "delay-dsgn": ("delay-dsgn", {}),
+}
 MERGE = {"dblp": 1, "tmall": 10, "patent": 2}
 WIDTH = 128
 
@@ -61,13 +74,12 @@ def graph_named(name: str, device: torch.device) -> DynamicGraph:
     return with_random_features(graph, device)
 
 
-def epochs(graph: DynamicGraph, methods: list[str], device: torch.device) -> dict[str, Any]:
+def epochs(graph: DynamicGraph, methods: list[str], device: torch.device, count: int = 3) -> dict[str, Any]:
     """Seconds per epoch and peak memory of each of ours."""
     found: dict[str, Any] = {}
     for name in methods:
-        kind = learner_type(name)
-        settings = settings_for(name, owned_preset("paper"), {})
-        learner = kind(settings)
+        settings = settings_of(name)
+        learner = learner_type(CASES[name][0])(settings)
         assert isinstance(learner, GradientLearner)
         if device.type == "cuda":
             torch.cuda.empty_cache()
@@ -75,14 +87,15 @@ def epochs(graph: DynamicGraph, methods: list[str], device: torch.device) -> dic
         began = time.perf_counter()
         trainer = Trainer(learner.network(make_task(graph, settings, device)), learner.settings)
         made = time.perf_counter() - began
-        seconds = time_epochs(trainer, 3)["seconds_per_epoch"]
+        seconds = time_epochs(trainer, count)["seconds_per_epoch"]
         memory = peak_memory(device)
         found[name] = {"seconds_per_epoch": seconds, "inputs_seconds": made, "peak_memory_bytes": memory}
         beside = ""
-        if "chronospike" in found and name != "chronospike":
-            beside = f", {seconds / found['chronospike']['seconds_per_epoch']:.1f} times ChronoSpike's"
+        for other, title in (("chronospike", "ChronoSpike's"), ("chronospike-plain", "that without kernels")):
+            if other in found and name != other:
+                beside += f", {seconds / found[other]['seconds_per_epoch']:.2g} times {title}"
         print(
-            f"{name:<12}{seconds:9.3f} s an epoch{beside}; peak memory {memory / 1e9:.2f} GB; "
+            f"{name:<18}{seconds:9.3f} s an epoch{beside}; peak memory {memory / 1e9:.2f} GB; "
             f"inputs made in {made:.1f} s",
             flush=True,
         )
@@ -90,8 +103,13 @@ def epochs(graph: DynamicGraph, methods: list[str], device: torch.device) -> dic
     return found
 
 
+def settings_of(name: str) -> Any:
+    method, given = CASES[name]
+    return settings_for(method, owned_preset("paper"), given)
+
+
 def task_of(graph: DynamicGraph, name: str, device: torch.device) -> tuple[Task, Any]:
-    settings = settings_for(name, owned_preset("paper"), {})
+    settings = settings_of(name)
     return make_task(graph, settings, device), settings
 
 
@@ -114,7 +132,7 @@ def pyg_evolvegcn(graph: DynamicGraph, device: torch.device) -> float:
     from torch_geometric.nn.pool.select import SelectTopK
     from torch_geometric.utils import to_undirected
 
-    task, settings = task_of(graph, "evolvegcn", device)
+    task, settings = task_of(graph, "evolvegcn-h", device)
     hidden, nodes = settings.hidden, graph.num_nodes
     graphs, steps = step_graphs(graph, task.last_step, "cumulative"), []
     for step in range(graphs.num_steps):
@@ -202,10 +220,10 @@ def tgm_tgat(graph: DynamicGraph, device: torch.device) -> float:
     return seconds_of(epoch, device, repeats=1)
 
 
-def others(graph: DynamicGraph, methods: list[str], device: torch.device) -> dict[str, Any]:
-    rivals = {"evolvegcn": ("PyG's layers", pyg_evolvegcn), "tgat": ("tgm's layers", tgm_tgat)}
+def others(graph: DynamicGraph, methods: list[str], device: torch.device, count: int) -> dict[str, Any]:
+    rivals = {"evolvegcn-h": ("PyG's layers", pyg_evolvegcn), "tgat": ("tgm's layers", tgm_tgat)}
     wanted = [name for name in methods if name in rivals]
-    own, found = epochs(graph, wanted, device), {}
+    own, found = epochs(graph, wanted, device, count), {}
     for name in wanted:
         what, measure = rivals[name]
         try:
@@ -222,8 +240,9 @@ def others(graph: DynamicGraph, methods: list[str], device: torch.device) -> dic
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graph", default="dblp", help="a dataset's name, or like:dblp, like:tmall, like:patent")
-    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--methods", default=",".join(CASES))
     parser.add_argument("--parts", nargs="+", choices=("epochs", "others"), default=("epochs", "others"))
+    parser.add_argument("--epochs", type=int, default=3, help="of each method, after one to warm up")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--json", type=Path, help="write the figures to this file too")
     options = parser.parse_args()
@@ -233,7 +252,7 @@ def main() -> None:
     print(f"{options.graph}: {graph.num_nodes:,} nodes, {graph.num_steps} steps, {device}", flush=True)
     figures = {}
     for part in options.parts:
-        figures[part] = {"epochs": epochs, "others": others}[part](graph, methods, device)
+        figures[part] = {"epochs": epochs, "others": others}[part](graph, methods, device, options.epochs)
         if options.json:
             options.json.write_text(json.dumps(figures, indent=2) + "\n")
     sys.stdout.flush()
