@@ -346,9 +346,11 @@ def test_each_step_has_one_mask_for_all_iterations_and_another_one_each_time(mon
 
 
 def test_the_mean_readout_is_the_mean_of_the_rates_of_all_steps() -> None:
-    network = _network()
+    network = _network(readout="mean")
     states = torch.stack(list(_model(network).eval().equilibria(network.inputs.first_hop, network.inputs.adjacency)))
     assert torch.allclose(network.infer(network.module, EVERYONE)[1], states.mean(dim=0), atol=1e-6)
+    last = _network(readout="last")
+    assert torch.allclose(last.infer(last.module, EVERYONE)[1], states[-1], atol=1e-6)
     assert states.min() >= 0
     assert states.max() <= 1
 
@@ -366,7 +368,7 @@ def test_a_concatenation_as_of_an_earlier_step_is_zero_after_it() -> None:
 
 def test_weights_belong_to_a_number_of_steps_with_a_concatenation_alone() -> None:
     graph = with_random_features(graph_of(random_edges(40, 3, 90), 40).with_labels(np.arange(40) % 2, ("a", "b")), 8)
-    for readout, are_same in (("mean", True), ("concat", False)):
+    for readout, are_same in (("last", True), ("mean", True), ("concat", False)):
         settings = _settings(readout=readout)
         other = DySIGNNetwork(make_task(graph, settings, CPU), settings)
         network = _network(readout=readout)
@@ -423,7 +425,7 @@ def test_no_gradient_reaches_earlier_steps_when_time_is_detached() -> None:
         assert (found is None) is detach_time
 
 
-@pytest.mark.parametrize("readout", ["mean", "concat"])
+@pytest.mark.parametrize("readout", ["last", "mean", "concat"])
 @MODES
 @FORWARDS
 def test_as_of_a_step_nothing_later_is_read(mode: str, forward: str, readout: str) -> None:

@@ -14,12 +14,17 @@ reach earlier steps through a2*_{i-1}.
 a1 is a function of a2, so that a2 alone is iterated and kept. Contracting by 0.9 takes 90 iterations to a change of
 1e-4; networks seen in practice take 5 to 10, and `equilibrium_residual` of a run says how far they came.
 
+What is classified are the rates of the last step. On DBLP at 80 %, one seed, the mean over all steps, dropout 0.5 and a
+learning rate of 0.005 have 64 % of the validation nodes after 200 epochs, the defaults 67 % after 20, and mode=local with
+a learning rate of 0.005 has 74 % after 18 epochs of mini-batches.
+
 mode=local leaves Â out of all three sums over rates: a node then needs nothing but its own rows of P.
 """
 
 from __future__ import annotations
 
 import functools
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, cast
@@ -52,14 +57,14 @@ LANE = 1024
 
 class DySIGNSettings(FullGraphSettings):
     batch_size: Count = Field(1024, description="of mode=local; mode=graph takes all training nodes in a step")
-    learning_rate: Positive = 5e-3
+    learning_rate: Positive = 2e-2
     recompute: Literal["auto", "always", "never"] = Field(
         "auto", description="not used: iterations are never kept, and a layer is always computed again"
     )
     hidden: Width = Field(128, description="neurons of the first layer")
     width: Width = Field(64, description="neurons of the second layer, whose rates are the embedding")
     threshold: Positive = Field(1.0, description="V, at which a neuron fires")
-    dropout: Dropout = Field(0.5, description="of the inputs of a step, and of the readout")
+    dropout: Dropout = Field(0.2, description="of the inputs of a step, and of the readout")
     forward: Literal["rate", "spike"] = Field(
         "rate", description="firing rates by iterating their equation, or by simulating spikes"
     )
@@ -73,8 +78,10 @@ class DySIGNSettings(FullGraphSettings):
     )
     compensation: bool = Field(True, description="the second layer reads the inputs, too")
     detach_time: bool = Field(False, description="no gradient through the rates of the step before")
-    readout: Literal["mean", "concat"] = Field(
-        "mean", description="rates of all steps: their mean, or side by side (weights then belong to a number of steps)"
+    readout: Literal["last", "mean", "concat"] = Field(
+        "last",
+        description="what is classified: the rates of the last step, the mean of all, or all side by side (weights then "
+        "belong to a number of steps)",
     )
     mode: Literal["graph", "local"] = Field(
         "graph", description="'local': spikes stay at their node, only the inputs are those of neighbours; mini-batches"
@@ -172,6 +179,8 @@ class DySIGN(nn.Module):
         if self.steps:
             # As of an earlier step nothing has fired yet in those that follow.
             return nn.functional.pad(torch.cat(list(found), dim=1), (0, (self.steps - len(hops)) * self.settings.width))
+        if self.settings.readout == "last":
+            return deque(found, maxlen=1)[0]
         return functools.reduce(torch.add, found) / len(hops)
 
     def logits(self, z: Tensor) -> Tensor:

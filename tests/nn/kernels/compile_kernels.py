@@ -17,6 +17,7 @@ from triton.runtime.jit import JITFunction
 from chronospike.data.synthetic import synthetic_graph
 from chronospike.nn.dispatch import PLAIN, Choice, KernelPlan
 from chronospike.nn.kernels.fetch import fetch
+from chronospike.nn.lif import LIFParameters, lif_sequence
 from chronospike.nn.losses import Objective
 from chronospike.nn.model import Architecture, ChronoSpike
 from chronospike.nn.tree_features import TreeFeatures
@@ -77,6 +78,23 @@ def train_a_batch(steps: int, classes: int, nodes: int, roots: int) -> None:
         model.eval()(TreeFeatures(table, sizes, tree, blocks), PLAN)
 
 
+def adapt_thresholds(steps: int, rows: int) -> None:
+    """The neurons of SpikeNet's first layer."""
+    ones = torch.ones(128)
+    rule = LIFParameters(
+        ones,
+        ones,
+        ones,
+        reset_gradient="full",
+        threshold_decay=0.7,
+        threshold_jump=0.2,
+        surrogate="sigmoid",
+        strict=True,
+    )
+    h = torch.zeros(steps, rows, 128, requires_grad=True)
+    lif_sequence(h, rule, dropout=0.7, implementation="triton")[0].sum().backward()
+
+
 def sample_a_batch(steps: int, nodes: int, roots: int) -> None:
     graph = synthetic_graph(nodes=nodes, steps=steps, feature_dim=0)
     HybridSampler(graph, FANOUTS, backend="triton").sample(np.arange(roots))
@@ -89,7 +107,11 @@ def main() -> None:
     sample_a_batch(steps=13, nodes=200, roots=20)
     print("first", *compiler.compiled)
     first = len(compiler.compiled)
+    adapt_thresholds(steps=13, rows=48)
+    print("adaptive", *compiler.compiled[first:])
+    first = len(compiler.compiled)
     train_a_batch(steps=27, classes=10, nodes=64, roots=129)
+    adapt_thresholds(steps=27, rows=80)
     print("again", *compiler.compiled[first:])
 
 

@@ -35,6 +35,7 @@ def test_every_kernel_compiles_and_needs_no_more_shared_memory_than_any_recent_g
     compiled: dict[str, list[str]],
 ) -> None:
     assert set(compiled["first"]) == KERNELS
+    assert set(compiled["adaptive"]) >= {"_forward_kernel", "_backward_kernel"}
 
 
 def test_other_numbers_of_steps_and_classes_compile_nothing_again(compiled: dict[str, list[str]]) -> None:
