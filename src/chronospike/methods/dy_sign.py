@@ -14,9 +14,9 @@ reach earlier steps through a2*_{i-1}.
 a1 is a function of a2, so that a2 alone is iterated and kept. Contracting by 0.9 takes 90 iterations to a change of
 1e-4; networks seen in practice take 5 to 10, and `equilibrium_residual` of a run says how far they came.
 
-What is classified are the rates of the last step. On DBLP at 80 %, one seed, the mean over all steps, dropout 0.5 and a
-learning rate of 0.005 have 64 % of the validation nodes after 200 epochs, the defaults 67 % after 20, and mode=local with
-a learning rate of 0.005 has 74 % after 18 epochs of mini-batches.
+What is classified are the rates of the last step. On DBLP at 80 %, one seed, the mean over all steps with dropout 0.5
+and a learning rate of 0.005 has 64 % of the validation nodes after 200 epochs; the defaults have 67 % after 20, and 74 %
+after 18 epochs of mini-batches with mode=local and a learning rate of 0.005.
 
 mode=local leaves Â out of all three sums over rates: a node then needs nothing but its own rows of P.
 """
@@ -80,8 +80,8 @@ class DySIGNSettings(FullGraphSettings):
     detach_time: bool = Field(False, description="no gradient through the rates of the step before")
     readout: Literal["last", "mean", "concat"] = Field(
         "last",
-        description="what is classified: the rates of the last step, the mean of all, or all side by side (weights then "
-        "belong to a number of steps)",
+        description="what is classified: the rates of the last step, the mean of all, or all side by side (weights "
+        "then belong to a number of steps)",
     )
     mode: Literal["graph", "local"] = Field(
         "graph", description="'local': spikes stay at their node, only the inputs are those of neighbours; mini-batches"
