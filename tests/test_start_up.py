@@ -16,12 +16,14 @@ STATISTICS = ("sklearn", "scipy.stats", "scipy.sparse")
 WATCHED = ("torch", "numba", "pyarrow", "pandas", "matplotlib", *COMPILER, *STATISTICS)
 
 PROGRAM = """
-import sys
+import atexit, sys
 from chronospike.cli import main
-try:
-    main()
-finally:
+
+@atexit.register
+def tell():
     print("loaded", *(name for name in {watched!r} if sys.modules.get(name) is not None), file=sys.stderr)
+
+main()
 """
 
 

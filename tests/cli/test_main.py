@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -155,3 +156,25 @@ def test_a_reader_that_goes_away_is_no_failure() -> None:
     found = subprocess.run(program, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     os.close(writer)
     assert (found.returncode, found.stderr) == (0, "")
+
+
+def test_whatever_is_to_be_done_at_the_end_is_done() -> None:
+    program = "import atexit, chronospike.cli as cli; atexit.register(print, 'cleaned up'); cli.main()"
+    done = subprocess.run([sys.executable, "-c", program, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"chronospike {__version__}\ncleaned up\n"
+
+
+def test_a_profiler_still_gets_to_say_what_it_saw() -> None:
+    arguments = ["-m", "cProfile", "-m", "chronospike", "--version"]
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
+    assert "function calls" in done.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_output_that_cannot_be_written_is_an_error() -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "chronospike", "--version"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert "No space left" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import errno
+import os
 import signal
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -93,6 +96,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
             raise
         report_error(f"this machine is out of memory ({error})")
         return 1
+    except OSError as error:
+        # Whoever writes a file of ours says which; this is the output itself.
+        if error.errno != errno.ENOSPC:
+            raise
+        report_error(f"the output could not be written ({error.strerror})")
+        return 1
     except SystemExit as error:
         # How typer ends when the reader of the output (head, less) went away, which is no failure of ours.
         if isinstance(error.__context__, BrokenPipeError):
@@ -104,7 +113,25 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def main() -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     sys.meta_path.insert(0, _WithoutPandas())
-    sys.exit(run())
+    _leave(run())
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process, without the half second in which Python takes apart what the system takes back anyway."""
+    is_watched = sys.flags.interactive or sys.getprofile() is not None or sys.gettrace() is not None
+    if is_watched:
+        sys.exit(code)
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:
+        # The reader has seen enough.
+        pass
+    except OSError as error:
+        report_error(f"the output could not be written ({error.strerror})")
+        code = code or 1
+    os._exit(code)
 
 
 class _WithoutPandas(MetaPathFinder):
