@@ -70,6 +70,19 @@ def test_a_comparison_is_a_folder_with_all_it_promises(
     assert "logistic regression" in (tmp_path / "c" / "index.html").read_text()
 
 
+def test_without_methods_those_that_take_minutes_are_compared(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, graph: Path, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(registry, "COMPARED", ("majority", "logistic"))
+    options = ["--ratios", "0.6", "--runs", "1", "--device", "cpu"]
+    code, said, _ = _command(capsys, graph, "-o", tmp_path / "c", *options)
+    assert code == 0
+    assert "--methods all adds those of the paper's table" in said
+    assert "2 cells: 2 to fit" in said
+    code, said, _ = _command(capsys, graph, "-o", tmp_path / "c", *options, "--methods", "majority")
+    assert "--methods all" not in said
+
+
 def test_a_changed_grid_takes_what_is_the_same_and_fits_the_rest(
     capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path
 ) -> None:

@@ -8,7 +8,16 @@ import pytest
 from chronospike.config import Settings
 from chronospike.errors import InputError
 from chronospike.methods.label_propagation import LabelPropagation
-from chronospike.methods.registry import DEFAULT, METHODS, REFERENCES, learner_type, make_learner, settings_for
+from chronospike.methods.registry import (
+    COMPARED,
+    DEFAULT,
+    METHODS,
+    REFERENCES,
+    learner_type,
+    make_learner,
+    settings_for,
+)
+from chronospike.methods.simple import SimpleLearner
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -27,6 +36,11 @@ def test_titles_are_distinct() -> None:
 
 def test_what_the_registry_refers_to_is_there() -> None:
     assert {DEFAULT, *REFERENCES} <= METHODS.keys()
+
+
+def test_a_comparison_that_names_no_methods_takes_the_simple_ones_and_ours() -> None:
+    simple = {name for name in METHODS if issubclass(learner_type(name), SimpleLearner)}
+    assert set(COMPARED) == {DEFAULT, *simple}
 
 
 def test_an_unknown_method_names_the_nearest_and_all() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chronospike.cli.common import print_json, print_table, resumable, tell
+from chronospike.cli.common import print_json, print_table, resumable, say, tell
 from chronospike.cli.options import PRESET_METAVAR, PRESETS, AsJson, Assignments, Device, seconds_of
 from chronospike.errors import InputError
 
@@ -24,7 +24,10 @@ def compare(
     graph: Annotated[str | None, typer.Argument(help="A graph folder or a dataset's name.")] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The folder for results and tables.")] = None,
     methods: Annotated[
-        str | None, typer.Option(metavar="all|A,B,…", help="Which methods: see --list. Default: all, or the grid's.")
+        str | None,
+        typer.Option(
+            metavar="all|A,B,…", help="Which methods: see --list. Default: the simple ones and ours, or the grid's."
+        ),
     ] = None,
     ratios: Annotated[str, typer.Option(metavar="R,R,…", help="Shares of labelled nodes that are not test.")] = (
         "0.4,0.6,0.8"
@@ -77,6 +80,8 @@ def compare(
         cells, found = _prepared(fits, folder, device, as_json)
         facts |= {"budget": limit, **found}
         write_json(output / COMPARISON, facts)
+        if methods is None and grid is None and not as_json:
+            say("the simple methods and ours; --methods all adds those of the paper's table, which take longer")
         Comparing(output, cells, facts, limit, as_json).run(jobs)
 
 
@@ -94,10 +99,10 @@ def _planned(
     from chronospike.config import parse_assignments, preset_names
     from chronospike.errors import nearest
     from chronospike.experiments.cells import AXES, Variant, make_grid, read_variants
-    from chronospike.methods.registry import METHODS, owned_preset
+    from chronospike.methods.registry import COMPARED, METHODS, owned_preset
 
-    wanted = methods if methods is not None or grid is not None else "all"
-    names = list(METHODS) if wanted == "all" else _listed(wanted or "", "--methods")
+    named = {None: COMPARED if grid is None else (), "all": tuple(METHODS)}
+    names = list(named[methods]) if methods in named else _listed(methods or "", "--methods")
     variants = [Variant(name, name) for name in names] + (read_variants(grid) if grid is not None else [])
     for one in variants:
         if one.method not in METHODS:

@@ -36,6 +36,8 @@ METHODS = {
 }
 # Where settings lie that can be checked before torch is imported; those of the others lie in the file of the method.
 _SETTINGS = {"chronospike": "chronospike.methods.chronospike.settings:ChronoSpikeSettings"}
+# What a comparison takes that names no methods: minutes, where all of them may take a day without a GPU.
+COMPARED = ("majority", "label-propagation", "label-propagation-unweighted", "logistic", "labels", "chronospike")
 # What the report of every run shows beside it.
 REFERENCES = ("majority", "label-propagation", "logistic")
 
