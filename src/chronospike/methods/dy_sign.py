@@ -45,13 +45,13 @@ from chronospike.methods.graph_convolution import (
     product,
 )
 from chronospike.nn import dropout
+from chronospike.training.lanes import aligned, in_lanes
 from chronospike.training.task import Nodes, Task
 
 Adjacency = Sequence[Tensor | None]
 # The largest ‖F2‖ ‖W‖ / V².
 CONTRACTION = 0.9
-# Inference of mode=local takes this many nodes at a time, the last of them padded: products of other shapes may round
-# differently, and what is said of a node must not depend on what else is asked for.
+# Inference of mode=local takes this many nodes at a time: see `lanes`.
 LANE = 1024
 
 
@@ -90,9 +90,11 @@ class DySIGNSettings(FullGraphSettings):
 
 def spread(adjacency: Tensor | None, x: Tensor, weight: Tensor, base: Tensor) -> Tensor:
     """`[N, out]` base + Â x W in the cheaper order; base + x W where there is no Â."""
-    if adjacency is not None and weight.shape[0] > weight.shape[1]:
+    if adjacency is None:
+        return base + nn.functional.linear(aligned(x), aligned(weight.T))
+    if weight.shape[0] > weight.shape[1]:
         return base + product(adjacency, x @ weight)
-    return torch.addmm(base, x if adjacency is None else product(adjacency, x), weight)
+    return torch.addmm(base, product(adjacency, x), weight)
 
 
 @dataclass(frozen=True)
@@ -185,8 +187,8 @@ class DySIGN(nn.Module):
 
     def logits(self, z: Tensor) -> Tensor:
         """`[K, C]` of `z [K, d]`."""
-        found: Tensor = self.classify(self.dropout(z))
-        return found
+        read = self.classify
+        return nn.functional.linear(aligned(self.dropout(z)), aligned(read.weight), read.bias)
 
     def equilibria(self, hops: Tensor, adjacency: Adjacency, rule: Iteration | None = None) -> Iterator[Tensor]:
         """a2* `[N, o]` of every step."""
@@ -238,10 +240,11 @@ class DySIGN(nn.Module):
     ) -> StepMap:  # fmt: skip
         """Φ of a step with inputs `hop [N, F]`; `key` is that of their dropout."""
         x, v = dropped(hop, self.settings.dropout, key), self.settings.threshold
+        x, f1 = aligned(x), aligned(f1)
         first = nn.functional.linear(x, f1, b1)
         if previous is not None:
             first = spread(adjacency, previous, w_p.T, first)
-        second = b2 if fc is None else nn.functional.linear(x, fc, b2)
+        second = b2 if fc is None else nn.functional.linear(x, aligned(fc), b2)
         return StepMap(adjacency, first / v, second / v, w.T / v, f2.T / v)
 
     def _solve(self, phi: StepMap, start: Tensor | None, rule: Iteration) -> Tensor:
@@ -279,16 +282,18 @@ class DySIGNNetwork(FullGraphNetwork[DySIGNSettings]):
         return nn.functional.cross_entropy(model.logits(z), labels).view(1)
 
     def outputs(self, module: nn.Module, nodes: Nodes) -> tuple[Tensor, Tensor]:
-        model, rows = cast(DySIGN, module), self.indices(nodes)
+        model = cast(DySIGN, module)
         if not self.is_local:
-            z = model(*self._read())
+            z, rows = model(*self._read()), self.indices(nodes)
             return model.logits(z)[rows], z[rows]
         # All iterations: when to stop early would depend on the other nodes.
-        rule, padding = Iteration(self.settings.iterations, 0.0), max(LANE - len(nodes), -len(nodes) % LANE)
-        lanes = nn.functional.pad(rows, (0, padding)).split(LANE)
-        z = torch.cat([model(*self._read(lane), rule) for lane in lanes])
-        logits = torch.cat([model.logits(part) for part in z.split(LANE)])
-        return logits[: len(nodes)], z[: len(nodes)]
+        rule = Iteration(self.settings.iterations, 0.0)
+
+        def answer(some: Nodes) -> tuple[Tensor, Tensor]:
+            z = model(*self._read(self.indices(some)), rule)
+            return model.logits(z), z
+
+        return in_lanes(answer, nodes, LANE, (self.task.graph.num_classes, model.classify.in_features))
 
     def _read(self, rows: Tensor | None = None) -> tuple[Tensor, Adjacency]:
         """P of all steps, of `rows` or all nodes, and Â where spikes travel."""

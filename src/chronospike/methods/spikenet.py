@@ -34,7 +34,6 @@ from chronospike.errors import InputError
 from chronospike.methods.spikenet_model import (
     SpikeNetModule,
     TreeRows,
-    aligned_width,
     feature_table,
     tree_rows,
 )
@@ -47,6 +46,7 @@ from chronospike.sampling.hybrid import HybridSampler, SamplingSettings
 from chronospike.sampling.tree import widths
 from chronospike.training.bagging import BagFitted
 from chronospike.training.gradient import GradientFitted, GradientLearner
+from chronospike.training.lanes import aligned_width, evaluating, in_lanes
 from chronospike.training.learner import Progress
 from chronospike.training.memory import require_device_bytes
 from chronospike.training.network import Network
@@ -56,7 +56,7 @@ from chronospike.training.settings import TrainingSettings
 from chronospike.training.task import Nodes, Task
 from chronospike.training.weights import description, load_weights
 
-# Inference sees so many roots at a time, always: products of other shapes may round differently.
+# Inference sees so many roots at a time: see `lanes`.
 LANE, GPU_LANE = 256, 2048
 # Weights, two moments of AdamW and the best weights so far.
 _COPIES_OF_WEIGHTS = 4
@@ -156,25 +156,16 @@ class SpikeNetNetwork(Network):
         """`[K]` on the device."""
         return torch.from_numpy(self.task.labels(nodes)).to(self.task.device, non_blocking=True)
 
-    @torch.no_grad()
     def infer(self, module: nn.Module, nodes: Nodes, on_nodes: Progress | None = None) -> tuple[Tensor, Tensor]:
-        model, device = cast(SpikeNetModule, module), self.task.device
-        lane = LANE if device.type == "cpu" else GPU_LANE
-        was_training = model.training
-        model.eval()
-        probabilities = torch.empty(len(nodes), model.classes, device=device)
-        embeddings = torch.empty(len(nodes), model.width, device=device)
-        for start in range(0, len(nodes), lane):
-            some = nodes[start : start + lane]
-            rows = self.rows(np.pad(some, (0, lane - len(some)), mode="edge"), 0, "inference")
-            with self.precision():
-                logits, z, _ = model(rows, self.kernels)
-            probabilities[start : start + lane] = logits.softmax(dim=1)[: len(some)]
-            embeddings[start : start + lane] = z[: len(some)]
-            if on_nodes is not None:
-                on_nodes(start + len(some), len(nodes))
-        model.train(was_training)
-        return probabilities.cpu(), embeddings.cpu()
+        model = cast(SpikeNetModule, module)
+        lane = LANE if self.task.device.type == "cpu" else GPU_LANE
+
+        def answer(some: Nodes) -> tuple[Tensor, Tensor]:
+            logits, z, _ = model(self.rows(some, 0, "inference"), self.kernels)
+            return logits.softmax(dim=1), z
+
+        with evaluating(model), self.precision():
+            return in_lanes(answer, nodes, lane, (model.classes, model.width), on_nodes)
 
     def precision(self) -> AbstractContextManager[None]:
         return product_precision(self.task.device, half=False)

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from chronospike.methods.tgat import aligned
 from chronospike.nn.dispatch import Implementation, neuron_kernel
 from chronospike.nn.lif import LIFParameters, lif_sequence
 from chronospike.sampling.tree import NeighbourTree, widths
+from chronospike.training.lanes import aligned, aligned_width
 from chronospike.training.node_features import NodeFeatures
 
 if TYPE_CHECKING:
@@ -150,11 +150,6 @@ def neighbour_means(rows: Tensor, roots: int, fanouts: tuple[int, ...]) -> tuple
     if len(means) == 1:
         return hops[0], means[0]
     return torch.cat(hops[:-1], dim=1), torch.cat(means, dim=1)
-
-
-def aligned_width(width: int) -> int:
-    """Of rows of `width` numbers once they are `aligned`."""
-    return aligned(torch.empty(0, width)).shape[1]
 
 
 def feature_table(features: NodeFeatures, device: torch.device) -> Tensor:

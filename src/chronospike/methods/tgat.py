@@ -39,6 +39,7 @@ from chronospike.nn.dispatch import product_precision
 from chronospike.nn.meta_device import meta_device
 from chronospike.rng import stream
 from chronospike.training.gradient import GradientLearner
+from chronospike.training.lanes import aligned, aligned_width
 from chronospike.training.learner import Progress
 from chronospike.training.memory import require_device_bytes
 from chronospike.training.network import Network
@@ -51,8 +52,6 @@ LANE, GPU_LANE = 512, 4096
 # Of the published head.
 _HEAD_WIDTHS = (80, 10)
 _MASKED = -1e10
-# Floats in 32 bytes.
-_ALIGNED = 8
 # Weights, two moments of AdamW and the best weights so far.
 _COPIES_OF_WEIGHTS = 4
 
@@ -82,15 +81,6 @@ class TGATSettings(TrainingSettings):
     selection: Literal["macro_f1", "micro_f1", "last"] = Field(
         "micro_f1", description="validation score of the best epoch; 'last' chooses none and takes the last"
     )
-
-
-def aligned(rows: Tensor) -> Tensor:
-    """The same with zeros behind each row, so that all begin at whole multiples of 32 bytes.
-
-    Some kernels treat rows that do not in a way of their own, and what is found for a node would depend on its place.
-    """
-    missing = -rows.shape[-1] % _ALIGNED
-    return functional.pad(rows, (0, missing)) if missing else rows
 
 
 class Linear(nn.Linear):
@@ -209,7 +199,7 @@ class TGATModule(nn.Module):
 
         `table` are the features that the first hop has rows of.
         """
-        count = around.offsets + -around.offsets % _ALIGNED
+        count = aligned_width(around.offsets)
         time = self.time(torch.arange(count, device=table.device, dtype=table.dtype))
         h = table
         for layer, hop in zip(self.layers, around.hops, strict=True):
