@@ -1,6 +1,6 @@
 """Is the estimate honest? Over other splits of a dataset, how often its 95 % interval holds the test score.
 
-    python benchmarks/interval.py [--data dblp,pubmed] [--splits 10] [--ratio 0.8] [--shuffle] [--device auto]
+    python benchmarks/interval.py [--data dblp,pubmed] [--splits 10] [--first 0] [--ratio 0.8] [--shuffle] [--device auto]
 
 Each split has another `split_seed` and the same settings, those of the dataset's preset or the default. Printed are the
 out-of-fold Micro-F1 with its interval and the Micro-F1 of the test nodes. With --shuffle labels are dealt out to the
@@ -36,6 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="dblp,pubmed")
     parser.add_argument("--splits", type=int, default=10)
+    parser.add_argument("--first", type=int, default=0, help="the first of the splits, to continue with others")
     parser.add_argument("--ratio", type=float, default=0.8)
     parser.add_argument("--shuffle", action="store_true")
     parser.add_argument("--device", default="auto")
@@ -48,7 +49,7 @@ def main() -> None:
         graph = with_features_for(graph, settings_for("chronospike", preset, {}), str(device))
         graph = shuffled(graph) if options.shuffle else graph
         held = []
-        for seed in range(options.splits):
+        for seed in range(options.first, options.first + options.splits):
             settings = settings_for("chronospike", preset, {"split_seed": seed, "ratio": options.ratio})
             began = time.perf_counter()
             fitted = kind(settings).fit(make_task(graph, settings, device))
