@@ -1,6 +1,6 @@
 """Is the estimate honest? Over other splits of a dataset, how often its 95 % interval holds the test score.
 
-    python benchmarks/interval.py [--data dblp,pubmed] [--splits 10] [--first 0] [--ratio 0.8] [--shuffle] [--device auto]
+    python benchmarks/interval.py [--data dblp,pubmed] [--splits 10] [--first 0] [--ratio 0.8] [--shuffle]
 
 Each split has another `split_seed` and the same settings, those of the dataset's preset or the default. Printed are the
 out-of-fold Micro-F1 with its interval and the Micro-F1 of the test nodes. With --shuffle labels are dealt out to the
