@@ -16,6 +16,7 @@ times do not depend on their values.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import statistics
 import sys
@@ -81,6 +82,8 @@ def epochs(graph: DynamicGraph, methods: list[str], device: torch.device, count:
         settings = settings_of(name)
         learner = learner_type(CASES[name][0])(settings)
         assert isinstance(learner, GradientLearner)
+        # What the method before held would count as this one's.
+        gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(device)
@@ -99,7 +102,7 @@ def epochs(graph: DynamicGraph, methods: list[str], device: torch.device, count:
             f"inputs made in {made:.1f} s",
             flush=True,
         )
-        del trainer
+        del trainer, learner
     return found
 
 
