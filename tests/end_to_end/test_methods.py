@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.csv
 import pytest
 
 from chronospike.errors import InputError
-from chronospike.methods.registry import METHODS
-from tests.small_runs import SMALL, command, saved_graph, worked
+from chronospike.methods.registry import METHODS, learner_type, settings_for
+from chronospike.training.gradient import GradientLearner
+from chronospike.training.task import make_task
+from tests.small_runs import CPU, SMALL, command, saved_graph, small_graph, worked
 
 SETTINGS = {
     "chronospike": SMALL,
@@ -50,3 +56,25 @@ def test_a_method_trains_resumes_predicts_and_embeds(
         assert "has no embeddings" in embedded.err
     else:
         assert len(np.load(tmp_path / "z.npy")) == 120
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize("folds", [0, 2])
+@pytest.mark.parametrize("method", [name for name in METHODS if issubclass(learner_type(name), GradientLearner)])
+def test_what_a_fit_holds_is_freed_with_it(method: str, folds: int) -> None:
+    # The collector knows nothing of a GPU's memory: it would let a second fit run out of it.
+    settings = settings_for(method, {}, {**SETTINGS[method], "epochs": 1, "folds": folds})
+    fitted: Any = learner_type(method)(settings).fit(make_task(small_graph(), settings, CPU))
+    networks = fitted.networks if folds else [fitted.network]
+    held = [weakref.ref(part) for network in networks for part in (network, network.module)]
+    assert len(held) >= 2
+    del fitted, networks
+    assert not any(one() for one in held)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import math
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -101,7 +102,15 @@ class Trainer:
         train = len(network.task.split.train)
         self.batch_nodes = network.batch_nodes(settings.batch_nodes(train), train)
         self.batches = num_batches(train, self.batch_nodes)
-        self.context = StepContext(network, self.optimiser, settings, self.batches, self.batch_nodes, self._failure)
+        # Weakly: a trainer that holds itself is freed late, and with it what the network holds on a GPU.
+        failure = weakref.WeakMethod(self._failure)
+
+        def on_bad(what: str, batch: int) -> Exception:
+            make = failure()
+            assert make is not None
+            return make(what, batch)
+
+        self.context = StepContext(network, self.optimiser, settings, self.batches, self.batch_nodes, on_bad)
         self.step: Step = network.new_step(self.context) or PlainStep(self.context)
 
     @property
