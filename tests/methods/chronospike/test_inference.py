@@ -7,7 +7,6 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from chronospike.methods.chronospike import tree_inputs
 from chronospike.methods.chronospike.inference import LANE, firing_rates
 from chronospike.methods.chronospike.network import ChronoSpikeNetwork
 from chronospike.nn.dispatch import Implementation
@@ -42,18 +41,6 @@ def test_a_node_does_not_depend_on_what_else_is_in_the_batch(trained: ChronoSpik
     }[order]
     for all_values, some in zip(everyone, trained.infer(trained.module, nodes.copy()), strict=True):
         assert torch.equal(all_values[nodes.copy()], some)
-
-
-def test_a_loaded_network_says_the_same_with_few_rows_encoded_or_all(
-    monkeypatch: pytest.MonkeyPatch, trained: ChronoSpikeNetwork
-) -> None:
-    found = []
-    for part in (0.0, 1e9):
-        monkeypatch.setattr(tree_inputs, "_FEW", part)
-        loaded = ChronoSpikeNetwork(trained.task, trained.settings, training=False)
-        found.append(loaded.infer(trained.module, np.arange(NODES)))
-        assert loaded.inputs.resident == (part == 0)
-    assert all(map(torch.equal, *found))
 
 
 @pytest.mark.parametrize("last", [0, 2])
@@ -125,7 +112,7 @@ def test_the_model_is_left_in_the_mode_it_was_in(trained: ChronoSpikeNetwork) ->
 def test_progress_counts_the_nodes(trained: ChronoSpikeNetwork) -> None:
     told: list[tuple[int, int]] = []
     trained.infer(trained.module, np.arange(NODES), lambda done, total: told.append((done, total)))
-    assert told == [(128, 300), (256, 300), (300, 300)]
+    assert told == [(256, 300), (300, 300)]
 
 
 def test_no_nodes_give_empty_tables(trained: ChronoSpikeNetwork) -> None:

@@ -51,25 +51,6 @@ def test_features_left_on_disk_give_the_same_values(monkeypatch: pytest.MonkeyPa
         assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("static", [True, False])
-def test_inference_encodes_the_rows_it_meets_and_then_all(monkeypatch: pytest.MonkeyPatch, static: bool) -> None:
-    graph, values = small_graph(), np.random.default_rng(1).normal(size=(5, 120, 3)).astype(np.float32)
-    graph = graph.with_features(values[0]) if static else graph.with_made_features(values)
-    sampler, nodes = HybridSampler(graph, (3, 2)), np.arange(20)
-    kept = tree_features(graph)
-    lazy = TreeInputs(NodeFeatures(graph), graph.history.degrees(), CPU, training=False)
-    monkeypatch.setattr(lazy, "_rows_left", 2 * sampler.sample(nodes).nodes.numel())
-    made = []
-    for epoch in range(4):
-        tree = sampler.sample(nodes, epoch)
-        one, other = kept.rows(tree), lazy.rows(tree)
-        # Both by reference to a table: kernels do the same with either.
-        assert one.nodes is not None and other.nodes is not None
-        assert torch.equal(one.dense(), other.dense())
-        made.append(lazy.resident)
-    assert made == [False, False, True, True]
-
-
 @st.composite
 def sampled(draw: st.DrawFn) -> tuple[NeighbourTree, NDArray[np.int64], NDArray[np.int64]]:
     """A tree from a random graph, labels, and the nodes whose labels may be used."""

@@ -19,7 +19,7 @@ from chronospike.training.task import Nodes
 if TYPE_CHECKING:
     from chronospike.methods.chronospike.network import ChronoSpikeNetwork
 
-LANE = 128
+LANE = 256
 # A GPU is not filled by fewer.
 GPU_LANE = 2048
 
@@ -56,7 +56,7 @@ def infer(
 
 @torch.no_grad()
 def firing_rates(network: ChronoSpikeNetwork, model: nn.Module, nodes: Nodes) -> list[list[float]]:
-    """Share of neurons that fire, per layer and step, over up to `LANE` of `nodes`; nothing for ReLU."""
+    """Share of neurons that fire, per layer and step, over up to 256 of `nodes`; nothing for ReLU."""
     if network.settings.neuron == "relu" or len(nodes) == 0:
         return []
     some = nodes[np.linspace(0, len(nodes) - 1, min(LANE, len(nodes))).astype(int)]

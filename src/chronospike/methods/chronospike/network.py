@@ -98,7 +98,7 @@ class ChronoSpikeNetwork(Network):
         dtype = torch.float16 if half else torch.float32
         if table is None:
             assert task.features is not None
-            self.inputs = TreeInputs(task.features, graph.history.step_offsets[:, -1], device, dtype, training)
+            self.inputs = TreeInputs(task.features, graph.history.step_offsets[:, -1], device, dtype)
         else:
             self.inputs = TreeInputs.of_table(table)
         self.notes = () if self.inputs.host is None else (self.inputs.host.describe(),)

@@ -21,8 +21,6 @@ from chronospike.training.node_features import NodeFeatures
 RESIDENT_BYTES = 6 * 1024**3
 # The part of a GPU's free memory that features may take; larger ones stay in host memory.
 _GPU_SHARE = 0.6
-# Inference on a CPU encodes the rows that it meets until they are this part of all; then all are encoded and kept.
-_FEW = 0.25
 
 
 class TreeInputs:
@@ -33,29 +31,20 @@ class TreeInputs:
         degrees: `[N]`, how often each node is likely to be met.
         device: where the network is.
         dtype: float32, or float16 to halve what a GPU holds.
-        training: many rows will be asked for, from more than one thread.
     """
 
     host: HostTable | None
     _table: Tensor | None
-    _rows_left: int | None
     _block_numbers: dict[tuple[int, ...], Tensor]
 
     def __init__(
-        self,
-        features: NodeFeatures,
-        degrees: NDArray[Any],
-        device: torch.device,
-        dtype: torch.dtype = torch.float32,
-        training: bool = True,
+        self, features: NodeFeatures, degrees: NDArray[Any], device: torch.device, dtype: torch.dtype = torch.float32
     ) -> None:
         self._prepare(features.width, features.static, device, features)
         size = features.blocks * features.num_nodes * features.width * dtype.itemsize
         room = _GPU_SHARE * free_bytes(device) if device.type == "cuda" else RESIDENT_BYTES
-        if size <= room and (training or device.type == "cuda"):
+        if size <= room:
             self._table = _resident(features, device, dtype)
-        elif size <= room:
-            self._rows_left = int(_FEW * features.blocks * features.num_nodes)
         elif device.type == "cuda":
             on_host = _resident(features, torch.device("cpu"), dtype)
             self.host = HostTable(on_host, degrees, int(room) // 2, device)
@@ -71,7 +60,6 @@ class TreeInputs:
     def _prepare(self, width: int, static: bool, device: torch.device, features: NodeFeatures | None = None) -> None:
         self.width, self.static, self.device = width, static, device
         self._features, self.host, self._table = features, None, None
-        self._rows_left = None
         self._block_numbers = {}
 
     @property
@@ -85,12 +73,6 @@ class TreeInputs:
         steps = (0,) * len(tree.steps) if self.static else tree.steps
         if self.host is not None:
             return TreeFeatures(self.host.rows(tree.nodes, self._blocks_of(steps), fetch), sizes)
-        if self._table is None and self._rows_left is not None:
-            self._rows_left -= tree.nodes.numel()
-            if self._rows_left >= 0:
-                return _as_table(self._rows_from_disk(tree, steps), sizes)
-            assert self._features is not None
-            self._table = _resident(self._features, self.device, torch.float32)
         if self._table is None:
             return TreeFeatures(self._rows_from_disk(tree, steps), sizes)
         return TreeFeatures(self._table, sizes, tree.nodes, self._blocks_of(steps))
@@ -108,13 +90,6 @@ class TreeInputs:
         for i, step in enumerate(steps):
             rows[i] = self._features.at(step, nodes[i])
         return torch.from_numpy(rows).to(self.device)
-
-
-def _as_table(rows: Tensor, sizes: tuple[int, ...]) -> TreeFeatures:
-    """Rows `[T, M, D]` as a table that each position has a row of, so that kernels do what they do with any table."""
-    steps, positions = rows.shape[:2]
-    nodes = torch.arange(positions, dtype=torch.int32).repeat(steps, 1)
-    return TreeFeatures(rows, sizes, nodes, torch.arange(steps))
 
 
 def _resident(features: NodeFeatures, device: torch.device, dtype: torch.dtype) -> Tensor:
