@@ -414,7 +414,7 @@ def bag(graph: DynamicGraph) -> ChronoSpikeClassifier:
 def test_a_bag_holds_its_networks_what_follows_them_and_what_is_said_out_of_fold(bag: ChronoSpikeClassifier) -> None:
     assert isinstance(bag.model_, torch.nn.ModuleList)
     assert len(bag.model_) == 3
-    assert bag.final_.stage is not None
+    assert bag.final_.stages
     assert bag.final_.chosen_on == "out-of-fold"
     assert bag.out_of_fold_ is not None
     assert sorted(bag.out_of_fold_["node"].to_pylist()) == TRAIN.tolist()

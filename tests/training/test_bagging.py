@@ -25,14 +25,13 @@ from chronospike.training.bagging import (
     make_folds,
     out_of_fold_table,
     prediction_interval,
-    preferred,
 )
 from chronospike.training.calibration import fit_temperature, with_temperature
 from chronospike.training.final_stage import log_probabilities, softmax, stage_rows
 from chronospike.training.gradient import GradientFitted
 from chronospike.training.learner import FitContext
 from chronospike.training.run_folder import RunFolder
-from chronospike.training.second_stage import choose_second_stage, mean_f1
+from chronospike.training.second_stage import cross_validate
 from chronospike.training.task import Task, make_task
 from tests.small_runs import (
     BAG,
@@ -219,80 +218,79 @@ def test_the_second_stage_is_cross_validated_on_out_of_fold_probabilities(fitted
         logs[here] = log_probabilities(network.infer(network.module, fitted.folds.nodes[here])[0].numpy())
     rows = stage_rows(logs, fitted.given, fitted.folds.nodes)
     seed = stream(fitted.given.seed, "second stage")
-    chosen = choose_second_stage(rows, labels, 2, fitted.folds.number, seed, ("logistic",))
-    assert chosen is not None
-    values = chosen.out_of_fold["logistic"]
+    values = cross_validate(rows, labels, 2, fitted.folds.number, "logistic", seed)
+    assert values is not None
     assert fitted.final.temperature == fit_temperature(values, labels, doubt=1 / (96 + 2))
     assert np.array_equal(fitted.out_of_fold, with_temperature(values, fitted.final.temperature))
     assert fitted.final.held_out["network"]["micro_f1"] == pytest.approx((logs.argmax(axis=1) == labels).mean())
 
 
-def test_the_preferred_part_is_chosen_and_predicts(monkeypatch: pytest.MonkeyPatch) -> None:
-    small_stages(monkeypatch)
-    asked: dict[str, Any] = {}
-    monkeypatch.setattr(bagging, "preferred", lambda parts, labels: asked.update(parts) or "stack: trees")
-    found = bag(second_stage="auto", epochs=1)
-    stacks = ["stack: logistic", "stack: trees", "stack: boosting", "stack: mean"]
-    assert sorted(asked) == sorted(found.final.held_out) == sorted(["network", "blend", *stacks])
-    assert found.final.stage is not None
-    assert (found.final.name, found.final.stage.kind, found.final.share) == ("stack: trees", "trees", 1)
-    labels = found.given.labels(found.folds.nodes)
-    scores = found.final.held_out["stack: trees"]
-    assert 2 * mean_f1(found.out_of_fold, labels) == pytest.approx(sum(scores.values()))
-    assert [part["name"] for part in found.details()["parts"] if part["chosen"]] == ["stack: trees"]
+MEMBERS = ["network", "stack: logistic", "stack: trees", "stack: boosting", "labels alone"]
 
 
-def test_a_blend_is_the_mean_of_networks_and_of_the_mean_of_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ensemble_is_weighted_by_what_is_said_out_of_fold_and_predicts(monkeypatch: pytest.MonkeyPatch) -> None:
     small_stages(monkeypatch)
     asked: dict[str, Any] = {}
-    monkeypatch.setattr(bagging, "preferred", lambda parts, labels: asked.update(parts) or "blend")
+    weights = {"network": 0.52, "stack: trees": 0.2, "labels alone": 0.28}
+    monkeypatch.setattr(bagging, "ensemble_weights", lambda members, labels: asked.update(members) or weights)
     found = bag(second_stage="auto", epochs=1, calibrate=False)
-    np.testing.assert_allclose(found.out_of_fold, (asked["network"] + asked["stack: mean"]) / 2, atol=1e-15)
-    assert found.final.stage is not None
-    assert (found.final.name, found.final.stage.kind, found.final.share) == ("blend", "mean", 0.5)
+    assert list(asked) == MEMBERS
+    expected = sum(weight * asked[name] for name, weight in weights.items())
+    np.testing.assert_allclose(found.out_of_fold, expected, atol=1e-15)
     nodes = found.split.test
     logs = found.bagged(nodes)
-    stacked = found.final.stage.probabilities(stage_rows(logs, found.task, nodes))
-    np.testing.assert_allclose(found.probabilities(nodes), (softmax(logs) + stacked) / 2, atol=1e-12)
+    rows, stages = stage_rows(logs, found.task, nodes), found.final.stages
+    stack, alone = stages["stack: trees"].probabilities(rows), stages["labels alone"].probabilities(rows[:, 2:])
+    said = 0.52 * softmax(logs) + 0.2 * stack + 0.28 * alone
+    np.testing.assert_allclose(found.probabilities(nodes), said, atol=1e-12)
+    parts = {part["name"]: part for part in found.details()["parts"]}
+    assert list(parts) == ["network", "bag", *MEMBERS[1:], "ensemble"]
+    assert [name for name, part in parts.items() if part["chosen"]] == ["ensemble"]
+    assert parts["ensemble"]["test"] == bagging.f1(said, found.task.labels(nodes))
+    titles = ["stack: logistic", "stack: trees, weight 20%", "stack: boosting", "labels alone, weight 28%"]
+    assert [parts[name]["title"] for name in MEMBERS[1:]] == titles
+    assert parts["bag"]["title"].endswith("weight 52%")
 
 
-HALVES = np.arange(100) % 2
+def test_what_does_not_read_the_networks_is_cross_validated_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_stages(monkeypatch)
+    widths: dict[str, list[int]] = {}
+
+    def counted(rows: Any, labels: Any, classes: int, folds: Any, kind: str, *rest: Any, **more: Any) -> Any:
+        widths.setdefault(kind, []).append(rows.shape[1])
+        return cross_validate(rows, labels, classes, folds, kind, *rest, **more)
+
+    monkeypatch.setattr(bagging, "cross_validate", counted)
+    found = bag(second_stage="auto", epochs=1)
+    width = found.final.stages["stack: trees"].width
+    assert widths == {"logistic": [width], "trees": [width], "boosting": [width, width - 2]}
+    assert found.final.stages["labels alone"].width == width - 2
 
 
-def wrong_about(*nodes: int) -> NDArray[np.float64]:
-    """Probabilities of a hundred nodes, whose classes take turns, that are right about all but these."""
-    said = HALVES.copy()
-    said[list(nodes)] = 1 - said[list(nodes)]
-    found: NDArray[np.float64] = np.where(said[:, None] == [0, 1], 0.6, 0.4)
-    return found
+def test_the_mean_has_equal_weights_and_leaves_the_networks_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_stages(monkeypatch)
+    found = bag(second_stage="mean", epochs=1)
+    assert found.final.weights == dict.fromkeys(MEMBERS[1:4], 1 / 3)
 
 
-def test_of_parts_that_are_equally_good_the_first_preference_is_taken() -> None:
-    names = ["network", "stack: logistic", "stack: trees", "stack: boosting", "stack: mean", "blend"]
-    for count in range(1, 7):
-        assert preferred(dict.fromkeys(names[:count], wrong_about(*range(10))), HALVES) == names[count - 1]
-
-
-def test_a_part_that_is_worse_by_more_than_a_standard_error_is_not_taken() -> None:
-    """Wrong about 20 nodes more: 0.2 apart, and the standard error is sqrt(0.2 · 0.8 / 100) = 0.04."""
-    best, worse = wrong_about(0, 1), wrong_about(*range(22))
-    assert preferred({"blend": worse, "network": best}, HALVES) == "network"
-    assert preferred({"blend": worse, "stack: trees": best, "network": best}, HALVES) == "stack: trees"
-
-
-def test_a_single_classifier_is_left_aside_where_there_is_a_mean_of_several() -> None:
-    best, worse, worst = wrong_about(0, 1), wrong_about(*range(22)), wrong_about(*range(44))
-    found = {"blend": worse, "stack: mean": worst, "stack: trees": best, "network": worst}
-    assert preferred(found, HALVES) == "blend"
-    assert preferred({**found, "blend": worst, "network": worse}, HALVES) == "network"
-
-
-def test_a_part_that_is_worse_by_chance_only_is_taken_by_its_preference() -> None:
-    """Wrong about 4 nodes, and about 8 others: 0.04 apart, and the standard error is sqrt(0.12 - 0.0016) / 10 = 0.034;
-    with 6 others it is 0.02, and sqrt(0.1 - 0.0004) / 10 = 0.032."""
-    best = wrong_about(*range(4))
-    assert preferred({"blend": wrong_about(*range(4, 12)), "network": best}, HALVES) == "network"
-    assert preferred({"blend": wrong_about(*range(4, 10)), "network": best}, HALVES) == "blend"
+def test_when_it_gets_late_the_ensemble_is_of_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three folds each, the fits of one kind are done, and one of the next."""
+    small_stages(monkeypatch)
+    whole = bag(second_stage="auto", epochs=1, calibrate=False)
+    asked = iter(range(100))
+    found = bagging.finish(
+        whole.given,
+        [
+            network.for_task(fold_task(whole.given, whole.folds, k, small_settings()))
+            for k, network in enumerate(whole.networks)
+        ],
+        whole.folds,
+        small_settings(folds=3, second_stage="auto"),
+        whole.cost,
+        is_late=lambda: next(asked) >= 4,
+    )
+    assert list(found.final.held_out)[:2] == MEMBERS[:2]
+    assert set(found.final.stages) == set(found.final.weights) - {"network"} <= {"stack: logistic"}
 
 
 def test_an_interval_by_hand_where_all_folds_agree() -> None:
@@ -383,7 +381,8 @@ def test_when_time_is_up_there_is_one_trained_network_and_an_estimate_of_its_fol
     late = bag(context, selection=selection, epochs=4, second_stage="auto", validation=0.25)
     assert len(late.networks) == 1
     assert "time is up: 1 of 3 networks are trained" in notes
-    assert late.final.stage is None
+    assert late.final.stages == {}
+    assert late.final.weights == {"network": 1.0}
     np.testing.assert_allclose(late.probabilities(np.arange(120)).sum(axis=1), 1)
     estimate = late.details()["estimate"]
     assert (estimate["nodes"], estimate["micro_f1_low"], estimate["micro_f1_high"]) == (32, 0, 1)
@@ -491,5 +490,5 @@ def test_networks_without_labels_of_roots_are_bagged_too() -> None:
     plain: dict[str, Any] = dict.fromkeys(("label_sequences", "label_features", "activity"), False)
     found = bag(**plain, epochs=1)
     assert READS.keys() >= plain.keys()
-    assert found.final.stage is not None
+    assert list(found.final.stages) == ["stack: logistic"]
     np.testing.assert_allclose(found.probabilities(np.arange(120)).sum(axis=1), 1)

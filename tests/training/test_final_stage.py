@@ -12,8 +12,15 @@ from safetensors.torch import save
 
 from chronospike.errors import StorageError
 from chronospike.training.calibration import with_temperature
-from chronospike.training.final_stage import FinalStage, log_probabilities, softmax, stage_rows
-from chronospike.training.second_stage import fit_second_stage
+from chronospike.training.final_stage import (
+    LABELS_ALONE,
+    NETWORK,
+    FinalStage,
+    log_probabilities,
+    softmax,
+    stage_rows,
+)
+from chronospike.training.second_stage import StageSettings, fit_second_stage
 from chronospike.training.task import Task, make_task
 from tests.small_runs import CPU, small_network, small_settings
 
@@ -31,9 +38,14 @@ def logs(nodes: int = 30) -> Any:
 
 @pytest.fixture(scope="module")
 def stacked(task: Task) -> FinalStage:
-    rows = stage_rows(logs(), task, np.arange(30))
-    stage = fit_second_stage(rows, np.arange(30) % 2, 2, "logistic", 0)
-    return FinalStage(stage, 0.75, 1.5, "out-of-fold", 30, "blend", SCORES)
+    rows, labels = stage_rows(logs(), task, np.arange(30)), np.arange(30) % 2
+    stages = {
+        "stack: trees": fit_second_stage(rows, labels, 2, "trees", 0, StageSettings(trees=5)),
+        "stack: logistic": fit_second_stage(rows, labels, 2, "logistic", 0),
+        LABELS_ALONE: fit_second_stage(rows[:, 2:], labels, 2, "logistic", 0),
+    }
+    weights = {NETWORK: 0.5, "stack: logistic": 0.25, LABELS_ALONE: 0.25}
+    return FinalStage(stages, weights, 1.5, "out-of-fold", 30, SCORES)
 
 
 def test_without_anything_the_networks_are_taken_at_their_word(task: Task) -> None:
@@ -75,12 +87,29 @@ def test_made_features_are_not_read_by_a_second_stage(task: Task) -> None:
         assert stage_rows(logs(120), other, np.arange(120)).shape == (120, 98 + width)
 
 
-def test_a_share_mixes_the_stage_with_the_networks(stacked: FinalStage, task: Task) -> None:
-    nodes = np.arange(30)
-    alone = replace(stacked, share=1.0).uncalibrated(logs(), task, nodes)
-    mixed = stacked.uncalibrated(logs(), task, nodes)
-    np.testing.assert_allclose(mixed, 0.75 * alone + 0.25 * softmax(logs()))
-    assert not np.allclose(alone, softmax(logs()), atol=1e-3)
+def test_an_ensemble_is_the_weighted_mean_of_its_members(stacked: FinalStage, task: Task) -> None:
+    nodes, rows = np.arange(30), stage_rows(logs(), task, np.arange(30))
+    stack = stacked.stages["stack: logistic"].probabilities(rows)
+    # The one that does not read the networks.
+    alone = stacked.stages[LABELS_ALONE].probabilities(rows[:, 2:])
+    found = stacked.uncalibrated(logs(), task, nodes)
+    np.testing.assert_allclose(found, softmax(logs()) / 2 + stack / 4 + alone / 4)
+    assert not np.allclose(stack, alone, atol=1e-3)
+    assert stacked.name == "ensemble"
+
+
+def test_an_ensemble_of_one_member_has_its_name_and_its_bits(stacked: FinalStage, task: Task) -> None:
+    one = replace(stacked, weights={LABELS_ALONE: 1.0})
+    nodes, rows = np.arange(30), stage_rows(logs(), task, np.arange(30))
+    assert one.name == LABELS_ALONE
+    expected = stacked.stages[LABELS_ALONE].probabilities(rows[:, 2:])
+    assert np.array_equal(one.uncalibrated(logs(), task, nodes), expected)
+
+
+def test_what_an_ensemble_says_of_a_node_does_not_depend_on_the_others(stacked: FinalStage, task: Task) -> None:
+    whole = stacked.probabilities(logs(), task, np.arange(30))
+    for some in (np.array([7]), np.array([29, 3, 7])):
+        assert np.array_equal(stacked.probabilities(logs()[some], task, some), whole[some])
 
 
 def test_the_temperature_follows_the_second_stage(stacked: FinalStage, task: Task) -> None:
@@ -117,7 +146,9 @@ def test_a_stage_comes_back_as_it_was(stacked: FinalStage, task: Task, tmp_path:
     stacked.save(tmp_path / "stage")
     found = FinalStage.load(tmp_path / "stage")
     assert (found.temperature, found.chosen_on, found.chosen_nodes) == (1.5, "out-of-fold", 30)
-    assert (found.name, found.share) == ("blend", 0.75)
+    assert list(found.weights.items()) == list(stacked.weights.items())
+    # What has no weight is not kept.
+    assert list(found.stages) == ["stack: logistic", LABELS_ALONE]
     assert found.held_out == SCORES
     nodes = np.arange(30)
     assert np.array_equal(found.probabilities(logs(), task, nodes), stacked.probabilities(logs(), task, nodes))
@@ -165,7 +196,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert str(tmp_path / "none") in damage(tmp_path / "none")
 
 
-@pytest.mark.parametrize("entry", ["[]", "7", "{}", "{", "null", json.dumps({"format": "chronospike-final-stage"})])
+@pytest.mark.parametrize("entry", ["[]", "7", "{}", "{", "null", json.dumps({"format": "chronospike-ensemble"})])
 def test_other_contents_are_called_damaged(entry: str, tmp_path: Path) -> None:
     (tmp_path / "stage").write_bytes(save({"x": torch.zeros(1)}, {"chronospike": entry}))
     damage(tmp_path / "stage")

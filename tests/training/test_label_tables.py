@@ -16,7 +16,7 @@ from chronospike.data.splits import Split
 from chronospike.data.synthetic import synthetic_graph
 from chronospike.training import label_tables
 from chronospike.training.label_tables import LabelTables, features_width, folds_by_id, numbers_width
-from chronospike.training.second_stage import choose_second_stage
+from chronospike.training.second_stage import cross_validate
 from chronospike.training.task import Task, make_task
 from tests.six_nodes import six_nodes
 from tests.small_runs import CPU, small_graph, small_network, small_settings
@@ -82,9 +82,9 @@ def test_labels_drawn_at_random_are_not_foretold_by_a_second_stage_on_the_tables
         task = make_task(drawn, Settings(), CPU, needs_features=False)
         labels = task.labels(task.known)
         folds = stratified_folds(labels, 5, seed)
-        chosen = choose_second_stage(task.tables.features[task.known], labels, 2, folds, seed, ("logistic",))
-        assert chosen is not None
-        right.append(np.mean(chosen.out_of_fold["logistic"].argmax(axis=1) == labels))
+        found = cross_validate(task.tables.features[task.known], labels, 2, folds, "logistic", seed)
+        assert found is not None
+        right.append(np.mean(found.argmax(axis=1) == labels))
     assert np.mean(right) < 0.5 + 3 * np.sqrt(0.25 / (6 * 240))
 
 

@@ -20,10 +20,10 @@ from chronospike.training import second_stage
 from chronospike.training.second_stage import (
     BASES,
     KINDS,
-    Chosen,
     SecondStage,
     StageSettings,
-    choose_second_stage,
+    cross_validate,
+    ensemble_weights,
     fit_second_stage,
 )
 
@@ -46,9 +46,9 @@ def fit(rows: Rows, labels: Codes, classes: int, kind: str = "mean", seed: int =
     return fit_second_stage(rows, labels, classes, kind, seed, QUICK)
 
 
-def choose(rows: Rows, labels: Codes, classes: int, **values: Any) -> Chosen | None:
+def validate(rows: Rows, labels: Codes, classes: int, kind: str = "mean", **values: Any) -> NDArray[np.float64] | None:
     usual: dict[str, Any] = {"folds": stratified_folds(labels, 3, 0), "seed": 0, "settings": QUICK}
-    return choose_second_stage(rows, labels, classes, **{**usual, **values})
+    return cross_validate(rows, labels, classes, kind=kind, **{**usual, **values})
 
 
 def accuracy(probabilities: NDArray[np.float64], labels: Codes) -> float:
@@ -98,105 +98,125 @@ def test_a_single_class_is_certain(kind: str) -> None:
     rows, _ = blobs(2)
     found = fit(rows, np.full(len(rows), 2), 3, kind).probabilities(rows)
     assert found.tolist() == [[0, 0, 1]] * len(rows)
-    chosen = choose(rows, np.full(len(rows), 2), 3)
-    assert chosen is not None
-    assert chosen.stage.probabilities(rows).tolist() == found.tolist()
+    out_of_fold = validate(rows, np.full(len(rows), 2), 3, kind)
+    assert out_of_fold is not None
+    assert out_of_fold.tolist() == found.tolist()
 
 
 def test_two_nodes_per_class_are_enough() -> None:
     rows, labels = blobs(4, each=2)
-    chosen = choose(rows, labels, 4, folds=stratified_folds(labels, 2, 0))
-    assert chosen is not None
-    np.testing.assert_allclose(chosen.stage.probabilities(rows).sum(axis=1), 1, atol=1e-12)
+    found = validate(rows, labels, 4, folds=stratified_folds(labels, 2, 0))
+    assert found is not None
+    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-12)
 
 
-def test_one_node_per_class_can_be_chosen_for() -> None:
+def test_a_class_whose_only_node_is_left_out_is_not_foretold() -> None:
     rows, labels = blobs(5, each=1)
-    assert choose(rows, labels, 5, folds=np.arange(5)) is not None
+    found = validate(rows, labels, 5, folds=np.arange(5))
+    assert found is not None
+    assert found[np.arange(5), labels].tolist() == [0] * 5
 
 
 def test_thirty_classes_are_told_apart() -> None:
     rows, labels = blobs(30, each=20, distance=8.0)
-    chosen = choose(rows, labels, 30)
-    assert chosen is not None
-    assert accuracy(chosen.out_of_fold[chosen.kind], labels) > 0.8
+    found = validate(rows, labels, 30)
+    assert found is not None
+    assert accuracy(found, labels) > 0.8
 
 
-def test_noise_is_guessed_by_chance_out_of_fold() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_noise_is_guessed_by_chance_out_of_fold(kind: str) -> None:
     rows, labels = blobs(4, each=200, distance=0.0)
-    chosen = choose(rows, labels, 4)
-    assert chosen is not None
-    for found in chosen.out_of_fold.values():
-        # Five standard deviations of a share of a quarter.
-        assert abs(accuracy(found, labels) - 0.25) < 5 * np.sqrt(3 / 16 / len(labels))
+    found = validate(rows, labels, 4, kind)
+    assert found is not None
+    # Five standard deviations of a share of a quarter.
+    assert abs(accuracy(found, labels) - 0.25) < 5 * np.sqrt(3 / 16 / len(labels))
 
 
-def test_the_best_kind_out_of_fold_is_fitted_to_all_rows() -> None:
-    rows, labels = blobs(3)
-    chosen = choose(rows, labels, 3, score=lambda found, _: float(found[0, 0]))
-    assert chosen is not None
-    assert chosen.kind == max(KINDS, key=lambda kind: chosen.out_of_fold[kind][0, 0]) == chosen.stage.kind
-    assert bits(chosen.stage) == bits(fit(rows, labels, 3, chosen.kind))
-
-
-def test_no_kind_sees_the_label_that_it_predicts_out_of_fold() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_kind_sees_the_label_that_it_predicts_out_of_fold(kind: str) -> None:
     rows, labels = blobs(3)
     folds = stratified_folds(labels, 3, 0)
     changed = np.where(folds == 0, 2 - labels, labels)
-    one, other = choose(rows, labels, 3, folds=folds), choose(rows, changed, 3, folds=folds)
+    one, other = (validate(rows, given, 3, kind, folds=folds) for given in (labels, changed))
     assert one is not None
     assert other is not None
-    for kind in KINDS:
-        assert np.array_equal(one.out_of_fold[kind][folds == 0], other.out_of_fold[kind][folds == 0])
-        assert not np.array_equal(one.out_of_fold[kind][folds == 1], other.out_of_fold[kind][folds == 1])
+    assert np.array_equal(one[folds == 0], other[folds == 0])
+    assert not np.array_equal(one[folds == 1], other[folds == 1])
 
 
-def test_the_first_of_equals_is_chosen_among_the_kinds_given() -> None:
-    rows, labels = blobs(2)
-    chosen = choose(rows, labels, 2, kinds=("trees", "logistic"), score=lambda found, truth: 0.5)
-    assert chosen is not None
-    assert chosen.kind == "trees"
-    assert list(chosen.out_of_fold) == ["trees", "logistic"]
+@pytest.mark.parametrize("kind", KINDS)
+def test_out_of_fold_is_what_a_fit_to_the_other_folds_says(kind: str) -> None:
+    rows, labels = blobs(3)
+    folds = stratified_folds(labels, 3, 0)
+    found = validate(rows, labels, 3, kind, folds=folds)
+    assert found is not None
+    for fold in range(3):
+        here = folds == fold
+        expected = fit(rows[~here], labels[~here], 3, kind).probabilities(rows[here])
+        assert np.array_equal(found[here], expected)
 
 
-def test_the_mean_costs_no_fits_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    fitted: list[str] = []
-    plain = second_stage._fit_part
-
-    def counted(base: str, *rest: Any) -> Any:
-        fitted.append(base)
-        return plain(base, *rest)
-
-    monkeypatch.setattr(second_stage, "_fit_part", counted)
-    told: list[tuple[int, int]] = []
-    choose(*blobs(2), 2, score=lambda found, truth: 0.0, watch=lambda done, total: told.append((done, total)))
-    assert [fitted.count(base) for base in BASES] == [4, 3, 3]
-    assert told == [(k, 10) for k in range(1, 11)]
+def test_every_fit_to_folds_is_told() -> None:
+    told: list[int] = []
+    validate(*blobs(2), 2, tell=lambda: told.append(0))
+    assert len(told) == 3
 
 
-@pytest.mark.parametrize(
-    ("fits", "left"), [(0, None), (2, None), (3, ["logistic"]), (8, ["logistic", "trees"]), (9, list(KINDS))]
-)
-def test_when_late_the_kinds_so_far_are_chosen_among(fits: int, left: list[str] | None) -> None:
+@pytest.mark.parametrize("fits", [0, 1, 2, 3])
+def test_when_late_before_the_last_fold_there_is_nothing(fits: int) -> None:
     asked = iter(range(100))
-    chosen = choose(*blobs(2), 2, is_late=lambda: next(asked) >= fits)
-    assert (None if chosen is None else list(chosen.out_of_fold)) == left
+    found = validate(*blobs(2), 2, is_late=lambda: next(asked) >= fits)
+    assert (found is None) == (fits < 3)
 
 
-def test_a_choice_has_the_same_bits_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def certain(labels: Codes, right: Codes, sure: float = 0.9) -> NDArray[np.float64]:
+    """Probabilities of two classes, `sure` of the right one at the nodes of `right`, of the wrong one elsewhere."""
+    own = np.where(np.isin(np.arange(len(labels)), right), sure, 1 - sure)
+    return np.where(labels[:, None] == [0, 1], own[:, None], 1 - own[:, None])
+
+
+HALVES = np.arange(10) % 2
+
+
+def test_the_one_that_is_always_right_has_all_the_weight() -> None:
+    members = {"wrong": certain(HALVES, np.arange(0)), "right": certain(HALVES, np.arange(10))}
+    assert ensemble_weights(members, HALVES) == {"right": 1.0}
+
+
+def test_of_equals_the_first_has_all_the_weight() -> None:
+    same = certain(HALVES, np.arange(8))
+    assert ensemble_weights({"first": same, "second": same.copy()}, HALVES) == {"first": 1.0}
+
+
+def test_members_that_err_about_different_nodes_share_the_weight() -> None:
+    """With share w of the first, half of the nodes have 0.9 w + 0.1 (1 - w), the others the opposite: w = 1/2 is best,
+    and 13 of 25 as near to it as 12."""
+    members = {"one": certain(HALVES, np.arange(5)), "other": certain(HALVES, np.arange(5, 10))}
+    assert ensemble_weights(members, HALVES) == {"one": 13 / 25, "other": 12 / 25}
+
+
+def test_a_probability_of_zero_is_no_infinite_loss() -> None:
+    members = {"sure": certain(HALVES, np.arange(9), 1.0), "blind": np.full((10, 2), 0.5)}
+    weights = ensemble_weights(members, HALVES)
+    assert sum(weights.values()) == pytest.approx(1)
+    assert 0 < weights["blind"] < 1
+
+
+def test_cross_validation_has_the_same_bits_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, labels = blobs(4, distance=1.0)
-    first = choose(rows, labels, 4)
+    first = [validate(rows, labels, 4, kind) for kind in BASES]
     monkeypatch.setattr(second_stage, "default_threads", lambda: 1)
-    second = choose(rows, labels, 4)
-    assert first is not None
-    assert second is not None
-    assert all(np.array_equal(first.out_of_fold[kind], second.out_of_fold[kind]) for kind in KINDS)
-    assert bits(first.stage) == bits(second.stage)
+    for kind, values in zip(BASES, first, strict=True):
+        again = validate(rows, labels, 4, kind)
+        assert values is not None
+        assert again is not None
+        assert np.array_equal(values, again)
 
 
 def test_the_limits_of_threads_are_put_back() -> None:
     before = [(pool["filepath"], pool["num_threads"]) for pool in threadpool_info()]
-    choose(*blobs(2), 2)
+    validate(*blobs(2), 2)
     after = {pool["filepath"]: pool["num_threads"] for pool in threadpool_info()}
     assert all(after[path] == threads for path, threads in before)
 
@@ -305,6 +325,6 @@ def test_inputs_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InputError, match="not finite"):
         fit(np.full_like(rows, np.nan), labels, 2)
     with pytest.raises(InputError, match="at least 2"):
-        choose(rows, labels, 2, folds=np.zeros_like(labels))
+        validate(rows, labels, 2, folds=np.zeros_like(labels))
     with pytest.raises(InputError, match="reads 7 columns"):
         fit(rows, labels, 2).probabilities(rows[:, 1:])

@@ -86,7 +86,7 @@ def shown(row: Row) -> str:
 
 
 def without_network(metrics: Metrics) -> str:
-    """A sentence if the second stage does as well without the network, by held-out scores; else empty."""
+    """A sentence if a classifier that does not read the network does as well, by held-out scores; else empty."""
     chosen = metrics.chosen_part
     alone = next((part for part in metrics.parts if part.name == LABELS_ALONE), None)
     if chosen is None or alone is None or chosen is alone or chosen.on != alone.on:
@@ -97,7 +97,8 @@ def without_network(metrics: Metrics) -> str:
     if without.micro_f1 < with_it.micro_f1 or without.macro_f1 < with_it.macro_f1:
         return ""
     return (
-        "The network adds nothing here: the same second stage without it does as well on the held-out nodes "
+        "The network adds nothing here: a classifier that reads the known labels around a node and its activity, but "
+        "not the network, does as well on the held-out nodes "
         f"(Micro-F1 {percent(without.micro_f1)} against {percent(with_it.micro_f1)}, "
         f"Macro-F1 {percent(without.macro_f1)} against {percent(with_it.macro_f1)})."
     )

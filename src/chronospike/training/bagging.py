@@ -1,12 +1,13 @@
 """Several networks, each on the labelled nodes without one fold, and what is made of them: a bag.
 
-Every labelled node is left out by one network, whose probabilities of it are *out of fold*. They choose the second
-stage and the temperature, and say honestly, from all labelled nodes, what score is to be expected. Where an epoch is
-chosen, nodes beside the fold choose it.
+Every labelled node is left out by one network, whose probabilities of it are *out of fold*. They choose the weights of
+networks and second stage, and the temperature, and say honestly, from all labelled nodes, what score is to be expected.
+Where an epoch is chosen, nodes beside the fold choose it.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,13 +25,23 @@ from chronospike.errors import StorageError
 from chronospike.files import atomic_file
 from chronospike.rng import stream
 from chronospike.training.calibration import with_temperature
-from chronospike.training.final_stage import FinalStage, Values, log_probabilities, softmax, stage_rows
+from chronospike.training.final_stage import (
+    ENSEMBLE,
+    LABELS_ALONE,
+    NETWORK,
+    FinalStage,
+    Values,
+    log_probabilities,
+    softmax,
+    stage_rows,
+    weighted_mean,
+)
 from chronospike.training.known_labels import hold_out
 from chronospike.training.learner import Cost, Fitted, Progress
 from chronospike.training.metrics import score_predictions
 from chronospike.training.network import Network
 from chronospike.training.run_folder import RunFolder
-from chronospike.training.second_stage import BOOSTED_CLASSES, KINDS, choose_second_stage, mean_f1, other_stages
+from chronospike.training.second_stage import BASES, BOOSTED_CLASSES, cross_validate, ensemble_weights, fit_second_stage
 from chronospike.training.settings import TrainingSettings
 from chronospike.training.task import Nodes, Task
 from chronospike.training.weights import save_weights
@@ -39,14 +50,10 @@ from chronospike.training.weights import save_weights
 _FEWEST = 8
 # With fewer known nodes no network reads a label of its fold around other nodes, either: see `fold_task`.
 STRICT_NODES = 5000
-# The name of the part that every bag has, and of the fact in a weights file that makes it one.
-NETWORK, FOLDS = "network", "folds"
+# The fact in a weights file that makes it a bag.
+FOLDS = "folds"
 # Of the cross-validation of a second stage, at most.
 _STAGE_FOLDS = 5
-# The mean of the networks and of the mean of all second stages.
-BLEND = "blend"
-MEAN = "stack: mean"
-_PREFERENCE = (BLEND, MEAN, "stack: boosting", "stack: trees", "stack: logistic", NETWORK)
 
 
 @dataclass(frozen=True)
@@ -105,7 +112,6 @@ class BagFitted(Fitted):
         task: with the split as it was made.
         networks: one for each fold, in their order.
         out_of_fold: `[K, C]` of the nodes of the folds: what is predicted of them by what has not learned from them.
-        others: final stages that were not chosen, by the names of their parts, to be scored beside the chosen one.
     """
 
     def __init__(
@@ -116,13 +122,12 @@ class BagFitted(Fitted):
         final: FinalStage,
         out_of_fold: Values,
         cost: Cost,
-        others: Mapping[str, FinalStage] | None = None,
     ) -> None:
         self.given, self.task = task, task.with_all_labels()
         # A validation node of a fold that no network has left out says nothing.
         self.split = replace(task.split, validation=np.intersect1d(task.split.validation, folds.nodes))
         self.networks, self.folds, self.final = networks, folds, final
-        self.out_of_fold, self.cost, self.others = out_of_fold, cost, others or {}
+        self.out_of_fold, self.cost = out_of_fold, cost
         self._of_all: NDArray[np.float32] | None = None
 
     @property
@@ -185,23 +190,28 @@ class BagFitted(Fitted):
 
     def _parts(self) -> list[dict[str, Any]]:
         """What it is made of, with scores on nodes that the part has not learned from and on the test nodes."""
-        test, known = self.split.test, self.final.held_out
+        test, final = self.split.test, self.final
         labels, count = self.task.labels(test), len(self.networks)
         alone = [f1(found, labels) for found in self.each(test)]
         mean = {name: float(np.mean([scores[name] for scores in alone])) for name in alone[0]}
         logs = self.bagged(test)
-        chosen = "bag" if self.final.stage is None else self.final.name
-        stages = {**self.others, **({} if self.final.stage is None else {chosen: self.final})}
-        parts: list[dict[str, Any]] = [
-            {"name": NETWORK, "title": f"one network, mean of {count}", "held_out": known.get(NETWORK), "test": mean},
-            {"name": "bag", "title": f"bag of {count} networks", "held_out": None, "test": f1(softmax(logs), labels)},
+        found = final.members(logs, self.task, test, [NETWORK, *final.stages])
+        found[ENSEMBLE] = final.uncalibrated(logs, self.task, test)
+        scores = {name: f1(values, labels) for name, values in found.items()}
+        chosen = "bag" if final.name == NETWORK else final.name
+        rows: list[tuple[str, str, Any, Any]] = [
+            (NETWORK, f"one network, mean of {count}", final.held_out.get(NETWORK), mean),
+            ("bag", f"bag of {count} networks", None, scores[NETWORK]),
         ]
-        for name in known:
-            if name != NETWORK:
-                found = f1(stages[name].uncalibrated(logs, self.task, test), labels) if name in stages else None
-                title = "mean of bag and stacks" if name == BLEND else name
-                parts.append({"name": name, "title": title, "held_out": known[name], "test": found})
-        return [{**part, "chosen": part["name"] == chosen, "on": "out-of-fold"} for part in parts]
+        titles = {ENSEMBLE: "ensemble, a weighted mean"}
+        others = {name: held_out for name, held_out in final.held_out.items() if name != NETWORK}
+        rows += [(name, titles.get(name, name), held_out, scores.get(name)) for name, held_out in others.items()]
+        weights = {("bag" if name == NETWORK else name): weight for name, weight in final.weights.items()}
+        return [
+            {"name": name, "title": title + _weight(weights, name), "held_out": held_out, "test": of_test}
+            | {"chosen": name == chosen, "on": "out-of-fold"}
+            for name, title, held_out, of_test in rows
+        ]
 
     def _estimate(self) -> dict[str, Any] | None:
         """What the folds say of the score to be expected, and how much they differ; None on a graph without them."""
@@ -264,49 +274,69 @@ def finish(
         logs[folds.number == fold] = log_probabilities(found.numpy())
     networks = [network.for_task(task.with_all_labels()) for network in networks]
     out_of_fold = {NETWORK: softmax(logs)}
-    stages: dict[str, FinalStage] = {NETWORK: FinalStage()}
-    if settings.second_stage != "none" and folds.count > 1:
-        every = [kind for kind in KINDS if kind != "boosting" or classes <= BOOSTED_CLASSES]
-        kinds = every if settings.second_stage == "auto" else (settings.second_stage,)
-        rows, seed = stage_rows(logs, task, folds.nodes), stream(task.seed, "second stage")
-        # Five are enough to choose by, and each takes as long as the last fit.
-        divided = folds.number % _STAGE_FOLDS
-        chosen = choose_second_stage(rows, labels, classes, divided, seed, kinds, watch=watch, is_late=is_late)
-        if chosen is not None:
-            late = is_late is not None and is_late()
-            for stage in [chosen.stage] if late else other_stages(chosen, rows, labels, seed):
-                out_of_fold[f"stack: {stage.kind}"] = chosen.out_of_fold[stage.kind]
-                stages[f"stack: {stage.kind}"] = FinalStage(stage)
-            mean = stages.get(MEAN)
-            if mean is not None and settings.second_stage == "auto":
-                out_of_fold[BLEND] = (out_of_fold[MEAN] + out_of_fold[NETWORK]) / 2
-                stages[BLEND] = replace(mean, share=0.5)
-    asked = f"stack: {settings.second_stage}"
-    name = asked if asked in stages else preferred({part: out_of_fold[part] for part in stages}, labels)
-    held_out, scores = out_of_fold[name], {part: f1(values, labels) for part, values in out_of_fold.items()}
-    final = replace(stages[name], held_out=scores, name=name)
+    final = FinalStage()
+    if folds.count > 1 and settings.second_stage != "none":
+        final = _second_stage(task, logs, folds, settings.second_stage, out_of_fold, is_late, watch)
+    predicted = weighted_mean(out_of_fold, final.weights)
+    scored = out_of_fold if len(final.weights) == 1 else {**out_of_fold, ENSEMBLE: predicted}
+    final = replace(final, held_out={name: f1(values, labels) for name, values in scored.items()})
     if settings.calibrate:
-        final = final.calibrated(held_out, labels, "out-of-fold")
-        held_out = with_temperature(held_out, final.temperature)
-    others = {part: stage for part, stage in stages.items() if part not in (name, NETWORK)}
-    return BagFitted(task, networks, folds, final, held_out, cost, others)
+        final = final.calibrated(predicted, labels, "out-of-fold")
+        predicted = with_temperature(predicted, final.temperature)
+    return BagFitted(task, networks, folds, final, predicted, cost)
 
 
-def preferred(out_of_fold: Mapping[str, Values], labels: NDArray[np.int64]) -> str:
-    """The part to predict with: the first of `_PREFERENCE` that is not worse than the best of them by more than chance.
+def _second_stage(
+    task: Task,
+    logs: Values,
+    folds: Folds,
+    asked: str,
+    out_of_fold: dict[str, Values],
+    is_late: Callable[[], bool] | None,
+    watch: Progress | None,
+) -> FinalStage:
+    """Classifiers over the log-probabilities `[K, C]` of the nodes of the folds, and how much each counts.
 
-    A single classifier is left aside where there is a mean over several: one that learns by heart looks better out of
-    fold than it is, because what a node reads was made with labels of the other folds, and those of them with its own.
+    Args:
+        asked: the setting `second_stage`.
+        out_of_fold: what the networks say of these nodes; to it is added what each classifier says of them.
     """
-    means = [part for part in (BLEND, MEAN, NETWORK) if part in out_of_fold and MEAN in out_of_fold]
-    scores = {part: mean_f1(out_of_fold[part], labels) for part in means or out_of_fold}
-    best = max(scores, key=lambda part: scores[part])
-    right = {part: values.argmax(axis=1) == labels for part, values in out_of_fold.items()}
-    for part in sorted(scores, key=lambda part: _PREFERENCE.index(part)):
-        apart = right[best].astype(np.float64) - right[part]
-        if scores[best] - scores[part] <= apart.std() / np.sqrt(len(labels)):
-            return part
-    return best
+    labels, classes = task.labels(folds.nodes), task.graph.num_classes
+    bases = BASES if classes <= BOOSTED_CLASSES else BASES[:-1]
+    wanted = {f"stack: {kind}": kind for kind in (bases if asked in ("auto", "mean") else (asked,))}
+    if asked == "auto":
+        wanted[LABELS_ALONE] = bases[-1]
+    rows, seed = stage_rows(logs, task, folds.nodes), stream(task.seed, "second stage")
+    reads = {name: rows[:, classes:] if name == LABELS_ALONE else rows for name in wanted}
+    # Five are enough to choose by, and each takes as long as the last fit.
+    divided, fits = folds.number % _STAGE_FOLDS, itertools.count(1)
+    total = len(wanted) * (len(np.unique(divided)) + 1)
+
+    def tell() -> None:
+        if watch is not None:
+            watch(next(fits), total)
+
+    found: dict[str, Values] = {}
+    for name, kind in wanted.items():
+        held = cross_validate(reads[name], labels, classes, divided, kind, seed, tell=tell, is_late=is_late)
+        if held is None:
+            break
+        found[name] = held
+    out_of_fold |= found
+    if not found:
+        return FinalStage()
+    weights = ensemble_weights(out_of_fold, labels) if asked == "auto" else dict.fromkeys(found, 1 / len(found))
+    stages = {}
+    for name in found:
+        # What has no weight is fitted to be looked at only.
+        if name in weights or is_late is None or not is_late():
+            stages[name] = fit_second_stage(reads[name], labels, classes, wanted[name], seed)
+        tell()
+    return FinalStage(stages, weights)
+
+
+def _weight(weights: Mapping[str, float], name: str) -> str:
+    return f", weight {weights[name]:.0%}" if len(weights) > 1 and name in weights else ""
 
 
 def loaded_bag(
@@ -319,8 +349,9 @@ def loaded_bag(
     """
     networks = _members(network.for_task(task.with_all_labels()), modules)
     folds, values = _placed(out_of_fold, task, path, len(networks))
-    if final.stage is not None and final.stage.classes != task.graph.num_classes:
-        raise StorageError(f"{path.parent} holds a second stage of {final.stage.classes} classes. Train the run again")
+    for stage in final.stages.values():
+        if stage.classes != task.graph.num_classes:
+            raise StorageError(f"{path.parent} holds a second stage of {stage.classes} classes. Train the run again")
     parameters = sum(value.numel() for module in modules for value in module.parameters())
     return BagFitted(task, networks, folds, final, values, Cost(parameters))
 

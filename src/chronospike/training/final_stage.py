@@ -1,13 +1,13 @@
-"""From what networks say to what is predicted: a second stage over it, if there is one, and a temperature.
+"""From what networks say to what is predicted: an ensemble with a second stage, if there is one, and a temperature.
 
-Both are learned from probabilities of nodes whose labels the network in question has not learned from.
+All of it is learned from probabilities of nodes whose labels the network in question has not learned from.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,13 @@ from chronospike.training.task import Nodes, Task
 
 Values = NDArray[np.float64]
 
-FORMAT = "chronospike-final-stage"
+FORMAT = "chronospike-ensemble"
 _ENTRY = "chronospike"
 # Below this a probability says no more than that the class is out of the question.
 _FLOOR = 1e-6
+# The members of an ensemble that are not classifiers on top of the networks: the networks themselves, and a classifier
+# that does not read what they say. Last, the name of several together.
+NETWORK, LABELS_ALONE, ENSEMBLE = "network", "labels alone", "ensemble"
 
 
 @dataclass(frozen=True)
@@ -37,22 +40,25 @@ class FinalStage:
     """What follows the networks.
 
     Attributes:
-        stage: over log-probabilities and more, see `stage_rows`; None takes the networks at their word.
-        share: of the stage in the probabilities; the rest is the networks'.
+        stages: by name; see `stage_rows` for what they read. `LABELS_ALONE` does not read the log-probabilities.
+        weights: of the networks and of stages in what is predicted. They add up to 1.
         temperature: 1 leaves probabilities as they are.
-        chosen_on: what nodes the temperature was fitted to: `out-of-fold` or `validation`.
+        chosen_on: what nodes weights and temperature were fitted to: `out-of-fold` or `validation`.
         chosen_nodes: how many.
-        name: of the part that this is.
-        held_out: Macro- and Micro-F1 of each part on nodes that it has not learned from.
+        held_out: Macro- and Micro-F1 of each member, and of the ensemble, on nodes that it has not learned from.
     """
 
-    stage: SecondStage | None = None
-    share: float = 1.0
+    stages: Mapping[str, SecondStage] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=lambda: {NETWORK: 1.0})
     temperature: float = 1.0
     chosen_on: str = "validation"
     chosen_nodes: int = 0
-    name: str = "network"
     held_out: Mapping[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """What predicts: one of the members, or several."""
+        return next(iter(self.weights)) if len(self.weights) == 1 else ENSEMBLE
 
     def probabilities(self, logs: Values, task: Task, nodes: Nodes) -> Values:
         """`[K, C]` of `nodes`, from the mean log-probabilities `[K, C]` of the networks."""
@@ -60,10 +66,17 @@ class FinalStage:
 
     def uncalibrated(self, logs: Values, task: Task, nodes: Nodes) -> Values:
         """The same before the temperature."""
-        if self.stage is None:
-            return softmax(logs)
-        found = self.stage.probabilities(stage_rows(logs, task, nodes))
-        return found if self.share == 1 else self.share * found + (1 - self.share) * softmax(logs)
+        return weighted_mean(self.members(logs, task, nodes, list(self.weights)), self.weights)
+
+    def members(self, logs: Values, task: Task, nodes: Nodes, names: Sequence[str]) -> dict[str, Values]:
+        """`[K, C]` what each of these members says of `nodes`."""
+        found = {NETWORK: softmax(logs)} if NETWORK in names else {}
+        stages = {name: stage for name, stage in self.stages.items() if name in names}
+        rows = stage_rows(logs, task, nodes) if stages else None
+        for name, stage in stages.items():
+            assert rows is not None
+            found[name] = stage.probabilities(rows[:, logs.shape[1] :] if name == LABELS_ALONE else rows)
+        return found
 
     def calibrated(self, probabilities: Values, labels: NDArray[np.int64], chosen_on: str) -> FinalStage:
         """The same with the temperature that suits `probabilities [K, C]` of held-out nodes best."""
@@ -72,12 +85,15 @@ class FinalStage:
         return replace(self, temperature=found, chosen_on=chosen_on, chosen_nodes=len(labels))
 
     def save(self, path: Path) -> None:
-        """Write as safetensors, all or nothing; the same stage always gives the same bytes (see `weights`)."""
-        stored = {} if self.stage is None else self.stage.tensors()
-        tensors = {name: np.ascontiguousarray(value) for name, value in stored.items()}
-        facts = {"share": self.share, "temperature": self.temperature, "chosen_on": self.chosen_on}
-        facts |= {"chosen_nodes": self.chosen_nodes, "name": self.name}
-        entry = {"format": FORMAT, **facts, "held_out": dict(self.held_out)}
+        """Write what predicts as safetensors, all or nothing; the same always gives the same bytes (see `weights`)."""
+        tensors = {
+            f"{name}/{part}": np.ascontiguousarray(value)
+            for name, stage in self.stages.items()
+            if name in self.weights
+            for part, value in stage.tensors().items()
+        }
+        facts = {"temperature": self.temperature, "chosen_on": self.chosen_on, "chosen_nodes": self.chosen_nodes}
+        entry = {"format": FORMAT, **facts, "weights": dict(self.weights), "held_out": dict(self.held_out)}
         entry["sha256"] = _digest(tensors, entry)
         content = save({name: torch.from_numpy(value) for name, value in tensors.items()}, {_ENTRY: json.dumps(entry)})
         with atomic_file(path) as partial:
@@ -97,11 +113,19 @@ class FinalStage:
                 for part, scores in dict(entry["held_out"]).items()
             }
             temperature, nodes = float(entry["temperature"]), int(entry["chosen_nodes"])
-            share = float(entry["share"])
-            if not (0 < temperature < np.inf and 0 <= share <= 1):
-                raise ValueError(f"its temperature is {temperature}, its share {share}")
-            stage = SecondStage.from_tensors(tensors) if tensors else None
-            return cls(stage, share, temperature, str(entry["chosen_on"]), nodes, str(entry["name"]), held_out)
+            weights = {str(name): float(weight) for name, weight in dict(entry["weights"]).items()}
+            if not 0 < temperature < np.inf:
+                raise ValueError(f"its temperature is {temperature}")
+            if not (all(weight > 0 for weight in weights.values()) and np.isclose(sum(weights.values()), 1)):
+                raise ValueError("its weights are no shares")
+            stages = {
+                name: SecondStage.from_tensors(
+                    {key.removeprefix(f"{name}/"): tensors[key] for key in tensors if key.startswith(f"{name}/")}
+                )
+                for name in weights
+                if name != NETWORK
+            }
+            return cls(stages, weights, temperature, str(entry["chosen_on"]), nodes, held_out)
         except (SafetensorError, OSError, AttributeError, KeyError, TypeError, ValueError, StorageError) as error:
             why = " ".join(str(error).split())[:200]
             raise StorageError(f"{path} is damaged ({why}). Train the run again") from error
@@ -114,6 +138,14 @@ def _digest(tensors: Mapping[str, NDArray[Any]], entry: Mapping[str, Any]) -> st
         digest.update(f"\n{name} {tensors[name].dtype} {list(tensors[name].shape)}\n".encode())
         digest.update(np.ascontiguousarray(tensors[name]).tobytes())
     return digest.hexdigest()
+
+
+def weighted_mean(members: Mapping[str, Values], weights: Mapping[str, float]) -> Values:
+    """`[K, C]` the same bits from all rows at once and from some of them."""
+    result = np.zeros_like(next(iter(members.values())))
+    for name, weight in weights.items():
+        result += weight * members[name]
+    return result
 
 
 def stage_rows(logs: Values, task: Task, nodes: Nodes) -> NDArray[np.float32]:

@@ -1,4 +1,4 @@
-"""A small classifier on top of what is already computed of labelled nodes, and the choice of one by cross-validation.
+"""Small classifiers on top of what is already computed of labelled nodes, and their weights in an ensemble.
 
 A logistic regression, extra trees and gradient boosting, or the mean of the three. Scikit-learn fits the first two;
 what they have learned is kept as arrays, so that a stored one predicts without it.
@@ -6,28 +6,23 @@ what they have learned is kept as arrays, so that a stored one predicts without 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from chronospike.errors import InputError
 from chronospike.threads import default_threads, run_chunks
 from chronospike.training.forest import Forest, from_extra_trees, read_array, require, softmax
 from chronospike.training.known_labels import hold_out
-from chronospike.training.metrics import score_predictions
 from chronospike.training.quick_fit import quick_fit
 
 Rows = NDArray[np.float32]
 Codes = NDArray[np.int64]
 Probabilities = NDArray[np.float64]
-# Of out-of-fold probabilities `[K, C]` and labels `[K]`; higher is better.
-Score = Callable[[Probabilities, Codes], float]
 
 BASES = ("logistic", "trees", "boosting")
 KINDS = (*BASES, "mean")
@@ -35,6 +30,11 @@ KINDS = (*BASES, "mean")
 # Boosting takes a tree per class each round, over columns of which there are more the more classes there are: its time
 # grows with the square of their number. Beyond so many the mean does without it.
 BOOSTED_CLASSES = 40
+
+# Steps of the greedy selection, so that weights are multiples of 4 %.
+_PICKS = 25
+# No probability counts as less than this in a log-loss.
+_FLOOR = 1e-6
 
 # Rows of one pass of the logistic regression: its inputs and outputs fit into the cache of a core.
 _CHUNK = 1024
@@ -177,23 +177,6 @@ class SecondStage:
         return cls(kind, classes, width, present, parts)
 
 
-@dataclass(frozen=True, eq=False)
-class Chosen:
-    """The best kind of second stage.
-
-    Attributes:
-        stage: fitted to all rows.
-        kind: of `stage`.
-        out_of_fold: `[K, C]` probabilities from fits to the other folds, for each kind that there was time for.
-        scores: of `out_of_fold`.
-    """
-
-    stage: SecondStage
-    kind: str
-    out_of_fold: dict[str, Probabilities]
-    scores: dict[str, float]
-
-
 def fit_second_stage(
     rows: Rows, labels: Codes, classes: int, kind: str, seed: int, settings: StageSettings | None = None
 ) -> SecondStage:
@@ -206,105 +189,39 @@ def fit_second_stage(
         return _fit(rows, labels, np.arange(len(rows)), classes, kind, seed, settings or StageSettings())
 
 
-def other_stages(
-    chosen: Chosen, rows: Rows, labels: Codes, seed: int, settings: StageSettings | None = None
-) -> list[SecondStage]:
-    """The chosen stage and those of the other kinds that were cross-validated, fitted to the same rows."""
-    stage = chosen.stage
-    if not stage.parts:
-        return [stage]
-    parts = dict(stage.parts)
-    needed = {kind: _bases(kind, len(stage.present)) for kind in chosen.out_of_fold}
-    for base in (base for bases in needed.values() for base in bases if base not in parts):
-        parts[base] = fit_second_stage(rows, labels, stage.classes, base, seed, settings).parts[base]
-    return [replace(stage, kind=kind, parts={base: parts[base] for base in needed[kind]}) for kind in needed]
-
-
-def mean_f1(probabilities: Probabilities, labels: Codes) -> float:
-    """The mean of Micro- and Macro-F1 of the likeliest classes."""
-    predicted = torch.from_numpy(probabilities.argmax(axis=1))
-    found = score_predictions(torch.from_numpy(labels.astype(np.int64)), predicted, probabilities.shape[1])
-    return (found.micro_f1 + found.macro_f1) / 2
-
-
-def choose_second_stage(
+def cross_validate(
     rows: Rows,
     labels: Codes,
     classes: int,
     folds: Codes,
+    kind: str,
     seed: int,
-    kinds: Sequence[str] = KINDS,
-    score: Score = mean_f1,
     settings: StageSettings | None = None,
-    watch: Callable[[int, int], None] | None = None,
+    tell: Callable[[], None] = lambda: None,
     is_late: Callable[[], bool] | None = None,
-) -> Chosen | None:
-    """The kind with the best score out of fold, the first of equals, fitted to all rows.
+) -> Probabilities | None:
+    """`[K, C]` what fits to the other folds say of each node, or None if it got late before the last of them.
 
     Args:
         rows, labels, folds: `[K, d]`, `[K]` and `[K]`; at least two folds, and their numbers are names only.
-        kinds: to choose among, cross-validated in this order; "mean" costs no fits of its own.
-        watch: told how many steps are done, of how many: a step for each fit to folds, and one for the last fit.
-        is_late: asked before each fit to folds. If so, the kinds that were cross-validated till then are all there is
-            to choose among; None is returned if there are none.
+        tell: called after each fit.
+        is_late: asked before each fit.
     """
     _check(rows, labels, classes)
-    names = np.unique(folds)
+    names, s = np.unique(folds), settings or StageSettings()
     if folds.shape != labels.shape or len(names) < 2:
         raise InputError(f"{len(names)} fold(s) for {len(labels)} labelled nodes; at least 2 are needed, one per node")
-    s = settings or StageSettings()
-    needed = {kind: _bases(kind, len(np.unique(labels))) for kind in kinds}
-    bases = list(dict.fromkeys(base for kind in kinds for base in needed[kind]))
-    steps = itertools.count(1)
-    total = len(bases) * len(names) + 1
-
-    def tell() -> None:
-        if watch is not None:
-            watch(next(steps), total)
-
-    found: dict[str, Probabilities] = {}
-    for base in bases:
-        with quick_fit():
-            held = _cross_validated(rows, labels, classes, folds, base, seed, s, tell, is_late)
-        if held is None:
-            break
-        found[base] = held
-    ready = [kind for kind in kinds if found.keys() >= set(needed[kind])]
-    if not ready:
-        return None
-    out_of_fold = {kind: _mean([found[base] for base in needed[kind]]) for kind in ready}
-    scores = {kind: score(out_of_fold[kind], labels) for kind in ready}
-    best = max(ready, key=lambda kind: scores[kind])
-    stage = fit_second_stage(rows, labels, classes, best, seed, s)
-    if watch is not None:
-        watch(total, total)
-    return Chosen(stage, best, out_of_fold, scores)
-
-
-def _cross_validated(
-    rows: Rows,
-    labels: Codes,
-    classes: int,
-    folds: Codes,
-    base: str,
-    seed: int,
-    s: StageSettings,
-    tell: Callable[[], None],
-    is_late: Callable[[], bool] | None,
-) -> Probabilities | None:
-    """`[K, C]` out of fold, or None if it got late before the last fold."""
-    names = np.unique(folds)
     result = np.zeros((len(rows), classes))
     # Trees are shared out among threads by their own fit, and two fits of them would need twice the memory.
-    workers = 1 if base == "trees" else min(default_threads(), len(names))
+    workers = 1 if kind == "trees" else min(default_threads(), len(names))
 
     def fit(fold: int) -> None:
         here = folds == fold
-        stage = _fit(rows, labels, np.flatnonzero(~here), classes, base, seed, s)
+        stage = _fit(rows, labels, np.flatnonzero(~here), classes, kind, seed, s)
         result[here] = stage.probabilities(rows[here])
 
     left, running, was_late = list(names), set[Future[None]](), False
-    with ThreadPoolExecutor(workers) as pool:
+    with quick_fit(), ThreadPoolExecutor(workers) as pool:
         while running or (left and not was_late):
             while left and len(running) < workers and not was_late:
                 was_late = is_late is not None and is_late()
@@ -315,6 +232,23 @@ def _cross_validated(
                 future.result()
                 tell()
     return None if left else result
+
+
+def ensemble_weights(out_of_fold: Mapping[str, Probabilities], labels: Codes) -> dict[str, float]:
+    """Shares, by name, of a weighted mean of these probabilities `[K, C]` that says the labels `[K]` best.
+
+    Greedy selection with replacement (Caruana and others, 2004): the mean begins empty and takes in, again and again,
+    whatever lowers its log-loss most, the first of equals.
+    """
+    own = {name: values[np.arange(len(labels)), labels] for name, values in out_of_fold.items()}
+    taken = dict.fromkeys(own, 0)
+    total = np.zeros(len(labels))
+    for size in range(1, _PICKS + 1):
+        losses = {name: -np.log(np.maximum((total + values) / size, _FLOOR)).sum() for name, values in own.items()}
+        best = min(losses, key=lambda name: losses[name])
+        taken[best] += 1
+        total += own[best]
+    return {name: count / _PICKS for name, count in taken.items() if count}
 
 
 def _fit(

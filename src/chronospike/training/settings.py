@@ -33,7 +33,7 @@ class TrainingSettings(Settings):
         0, description="so many networks, each without one fold of the labelled nodes; 0 for a single one"
     )
     second_stage: Literal["none", "auto", "logistic", "trees", "boosting", "mean"] = Field(
-        "none", description="on top of the folds; 'auto' is chosen by cross-validation on the labelled nodes"
+        "none", description="on top of the folds; 'auto' weighs several by cross-validation on the labelled nodes"
     )
     calibrate: bool = Field(False, description="scale probabilities by a temperature fitted to held-out nodes")
 

@@ -93,7 +93,7 @@ def test_a_second_stage_still_reads_what_the_networks_do_not() -> None:
     learner = ChronoSpikeLearner(small_settings(**{**BAG, "epochs": 1}))
     fitted = learner.fit(sparse_task())
     assert isinstance(fitted, BagFitted)
-    assert fitted.final.stage is not None
+    assert list(fitted.final.stages) == ["stack: logistic"]
     np.testing.assert_allclose(fitted.probabilities(np.arange(300)).sum(axis=1), 1)
 
 
