@@ -7,6 +7,7 @@ import shlex
 import sys
 import time
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -251,6 +252,7 @@ def _train_one(
     from chronospike.methods.registry import references
     from chronospike.training.checkpoint import read_state
     from chronospike.training.gradient import GradientLearner
+    from chronospike.training.learner import FitContext
     from chronospike.training.memory import memory_errors
     from chronospike.training.runs import execute
     from chronospike.training.tensorboard import TensorBoard
@@ -265,21 +267,17 @@ def _train_one(
     best = read_state(run.checkpoint).best_score if has_score else 0.0
     curves = TensorBoard(run.path / "tensorboard") if tensorboard else nullcontext()
     with curves as board, progress("batches") as show, memory_errors(learner.memory_advice):
-        metrics = execute(
-            learner,
-            data,
+        context = FitContext(
             run,
-            place,
-            references(learner),
-            resume=resume,
-            smooth=smooth,
+            resume,
             watcher=_watcher(settings, show, board, quiet, max(0.0, best)),
-            on_nodes=lambda done, total: show("scoring", done, total, "nodes"),
             on_note=None if quiet else say,
-            on_stage=lambda done, total: show("second stage", done, total, "fits"),
+            on_stage=partial(show, "second stage", unit="fits"),
             deadline=clock.deadline,
             stop=clock.stop,
         )
+        on_nodes = partial(show, "scoring", unit="nodes")
+        metrics = execute(learner, data, context, place, references(learner), smooth=smooth, on_nodes=on_nodes)
     if not metrics["complete"] and not quiet:
         say(metrics["notes"][0])
     write_report(run.path)
