@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chronospike.cli.common import print_json, print_table, resumable, say, tell
-from chronospike.cli.options import PRESET_METAVAR, PRESETS, AsJson, Assignments, Device, seconds_of
+from chronospike.cli.options import AsJson, Assignments, Device, Preset, seconds_of
 from chronospike.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,10 +37,7 @@ def compare(
         Path | None,
         typer.Option(metavar="FILE.yaml", help="Variants by name, each with a 'method' and optional 'settings'."),
     ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(metavar=PRESET_METAVAR, help=f"{PRESETS} or a file. Default: the dataset's own, else default."),
-    ] = None,
+    preset: Preset = None,
     assignments: Assignments = None,
     budget: Annotated[str | None, typer.Option(metavar="TIME", help="Time limit for each cell: 90s, 15m, 2h.")] = None,
     jobs: Annotated[

@@ -9,13 +9,13 @@ import time
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from chronospike.cli.clock import Clock
 from chronospike.cli.common import human_seconds, print_json, print_table, progress, resumable, say, tell
-from chronospike.cli.options import PRESET_METAVAR, PRESETS, AsJson, Assignments, Device, Quality, seconds_of
+from chronospike.cli.options import AsJson, Assignments, Device, Preset, seconds_of
 from chronospike.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,16 +32,12 @@ if TYPE_CHECKING:
     from chronospike.training.run_folder import RunFolder
     from chronospike.training.tensorboard import TensorBoard
 
-Run = Annotated[Path | None, typer.Option("-o", "--output", help="The run folder; not needed with --dry-run.")]
-Preset = Annotated[
-    str | None,
-    typer.Option(metavar=PRESET_METAVAR, help=f"{PRESETS} or a file. Default: the dataset's own, else default."),
-]
-
 
 def train(
     graph: Annotated[str | None, typer.Argument(help="A graph folder or a dataset's name.")] = None,
-    output: Run = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The run folder; not needed with --dry-run.")
+    ] = None,
     method: Annotated[
         str | None, typer.Option(metavar="NAME", help="Method to train: see 'chronospike compare --list'.")
     ] = None,
@@ -62,7 +58,7 @@ def train(
         Path | None, typer.Option(help="Your own split: a file with a node and train, validation or test in each row.")
     ] = None,
     quality: Annotated[
-        Quality | None,
+        Literal["fast", "good", "best"] | None,
         typer.Option(help="One quick network, what the preset says (default), or ten networks and a second stage."),
     ] = None,
     time_limit: Annotated[
@@ -96,23 +92,29 @@ def train(
         raise InputError("--dry-run trains nothing, and --time-limit plans from timed batches: choose one")
     began = time.monotonic()
     given = given_settings(assignments, epochs=epochs, features=features, ratio=ratio, seed=seed)
-    wanted = quality.value if quality is not None else "best" if limit is not None else None
+    wanted = quality or ("best" if limit is not None else None)
     # A dry run needs no folder, and looks at none.
     target = output if output is not None else Path("run")
+
+    def planned() -> Plan:
+        if resume:
+            return _resumed(target, graph, method, preset, given, seeds)
+        return _new(target, graph, method, preset, given, seeds or 1, wanted)
+
     if dry_run:
         from chronospike.cli.estimate import report_estimate
 
-        plan = _planned(target, graph, method, preset, given, seeds, resume, wanted)
+        plan = planned()
         report_estimate(plan.facts["graph"], root, plan.runs[0][1], device, as_json)
         if plan.is_several and not as_json:
             say(f"the same for each of {len(plan.runs)} seeds, one after another")
         return
     # What is wrong with a new run is said before a folder is there.
-    new = None if resume else _planned(target, graph, method, preset, given, seeds, resume, wanted)
+    new = None if resume else planned()
     from chronospike.locks import claim
 
     with claim(target, make=not resume, tell=tell):
-        plan = new or _planned(target, graph, method, preset, given, seeds, resume, wanted)
+        plan = new or planned()
         if not resume:
             from chronospike.cli.seeds import check_output
 
@@ -121,21 +123,6 @@ def train(
         with resumable(advice) if resume else nullcontext():
             clock = Clock(began, limit, is_asked=limit is not None or quality is not None)
             _carry_out(plan, advice, root, split, device, smooth, overwrite, tensorboard, as_json, clock)
-
-
-def _planned(
-    output: Path,
-    graph: str | None,
-    method: str | None,
-    preset: str | None,
-    given: dict[str, Any],
-    seeds: int | None,
-    resume: bool,
-    quality: str | None,
-) -> Plan:
-    if resume:
-        return _resumed(output, graph, method, preset, given, seeds)
-    return _new(output, graph, method, preset, given, seeds or 1, quality)
 
 
 def _carry_out(
