@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chronospike.bench.roofline import STAGES, Machine, Work, measure_machine, settle, step_work, timings
+from chronospike.bench.roofline import STAGES, Machine, Work, measure_machine, step_work, timings
 from chronospike.data.graph import DynamicGraph
-from chronospike.device import peak_memory
+from chronospike.device import peak_memory, settle
 from chronospike.methods.chronospike.network import ChronoSpikeNetwork, takes_half
 from chronospike.methods.chronospike.settings import ChronoSpikeSettings
 from chronospike.nn.aggregate import aggregate_tree
