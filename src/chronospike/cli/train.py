@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from chronospike.training.learner import Learner
     from chronospike.training.loop import EpochReport, Watcher
     from chronospike.training.run_folder import RunFolder
-    from chronospike.training.tensorboard import TensorBoard
 
 
 def train(
@@ -242,7 +241,7 @@ def _train_one(
     from chronospike.training.learner import FitContext
     from chronospike.training.memory import memory_errors
     from chronospike.training.runs import execute
-    from chronospike.training.tensorboard import TensorBoard
+    from chronospike.training.tensorboard import epoch_curves
 
     settings = learner.settings
     if not quiet:
@@ -252,12 +251,12 @@ def _train_one(
             say(f"the learning rate follows the cosine schedule of {settings.epochs} epochs from here on")
     has_score = resume and isinstance(learner, GradientLearner) and run.checkpoint.is_file()
     best = read_state(run.checkpoint).best_score if has_score else 0.0
-    curves = TensorBoard(run.path / "tensorboard") if tensorboard else nullcontext()
-    with curves as board, progress("batches") as show, memory_errors(learner.memory_advice):
+    curves = epoch_curves(run.path / "tensorboard") if tensorboard else nullcontext()
+    with curves as write_curves, progress("batches") as show, memory_errors(learner.memory_advice):
         context = FitContext(
             run,
             resume,
-            watcher=_watcher(settings, show, board, quiet, max(0.0, best)),
+            watcher=_watcher(settings, show, write_curves, quiet, max(0.0, best)),
             on_note=None if quiet else say,
             on_stage=partial(show, "second stage", unit="fits"),
             deadline=clock.deadline,
@@ -420,7 +419,9 @@ def prepare_features(
     return ensure_features(folder, settings, device, parts, make=maker(quiet), on_note=note)
 
 
-def _watcher(settings: Any, show: Any, board: TensorBoard | None, quiet: bool, best_score: float) -> Watcher:
+def _watcher(
+    settings: Any, show: Any, write_curves: Callable[[EpochReport], None] | None, quiet: bool, best_score: float
+) -> Watcher:
     from chronospike.training.loop import Watcher
 
     best = [best_score]
@@ -434,8 +435,8 @@ def _watcher(settings: Any, show: Any, board: TensorBoard | None, quiet: bool, b
 
     def on_epoch(report: EpochReport) -> None:
         best[0] = max(best[0], getattr(report, f"validation_{measure}"))
-        if board is not None:
-            board.on_epoch(report)
+        if write_curves is not None:
+            write_curves(report)
         if not quiet and not sys.stderr.isatty() and (report.best or report.epoch % 10 == 0):
             scores = f"{100 * report.validation_macro_f1:.2f}  Micro-F1 {100 * report.validation_micro_f1:.2f}  "
             found = "" if math.isnan(report.validation_macro_f1) else f"validation Macro-F1 {scores}"
