@@ -15,7 +15,7 @@ from chronospike.files import write_json
 from chronospike.training.learner import FitContext, Fitted, Learner, Progress
 from chronospike.training.predictions import write_predictions
 from chronospike.training.run_folder import METRICS, PREDICTIONS, RunFolder
-from chronospike.training.scoring import Started, only_scored, score, start_references
+from chronospike.training.scoring import Started, score, start_references
 from chronospike.training.task import Task, make_task
 
 # What is known of the training itself, which scoring a run again does not change.
@@ -115,9 +115,14 @@ def evaluate(
         rest = shlex.join(["chronospike", "train", "--resume", "-o", str(run.path)])
         metrics["notes"].append(f"time was up before all was done. To do the rest: {rest}")
     if len(scored.nodes) < of:
-        metrics["notes"].append(only_scored(len(scored.nodes), of, str(run.path)))
+        everyone = shlex.join(["chronospike", "predict", str(run.path), "-o", "predictions.csv"])
+        note = (
+            f"predictions.csv holds the {len(scored.nodes):,} validation and test nodes of {of:,}, "
+            f"since all would take long. For all of them: {everyone}"
+        )
+        metrics["notes"].append(note)
         if on_note is not None:
-            on_note(metrics["notes"][-1])
+            on_note(note)
     metrics |= {"method": learner.name, "title": learner.title, "command": run.facts().get("command")}
     metrics["graph"]["name"] = name
     if run.teacher is not None and output == run.path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -119,15 +118,6 @@ def score_nodes(fitted: Fitted, nodes: Nodes) -> Scores:
     """Scores of what a fitted method says of `nodes`."""
     predicted = torch.from_numpy(fitted.probabilities(nodes).argmax(axis=1))
     return score_predictions(torch.from_numpy(fitted.task.labels(nodes)), predicted, fitted.task.graph.num_classes)
-
-
-def only_scored(nodes: int, of: int, run: str) -> str:
-    """What a reader of the predictions is told where not all nodes were predicted."""
-    command = shlex.join(["chronospike", "predict", run, "-o", "predictions.csv"])
-    return (
-        f"predictions.csv holds the {nodes:,} validation and test nodes of {of:,}, since all would take long. "
-        f"For all of them: {command}"
-    )
 
 
 def _scores(graph: DynamicGraph, predicted: NDArray[np.integer[Any]], nodes: Nodes) -> dict[str, Any]:
