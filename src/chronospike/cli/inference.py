@@ -281,8 +281,7 @@ def _open(
     is_other = facts.get("data") != data_key(where)
 
     def note(text: str) -> None:
-        if not quiet:
-            say(f"note: {text}")
+        say(f"note: {text}", unless=quiet)
 
     if is_other:
         note(f"{where} is not the graph that {run} was trained on; the labels and the split are those of the run")
@@ -299,8 +298,7 @@ def _open(
         note(text)
     if step is None:
         return Opened(fitted, fitted.split, where.name, learner, is_other)
-    if not quiet:
-        say(f"as of step {step}, which ended {format_time(data.step_end[step])}")
+    say(f"as of step {step}, which ended {format_time(data.step_end[step])}", unless=quiet)
     if depends_on_future(data):
         note("later events decide where these steps end. Import with --every for steps that do not depend on them")
     return Opened(fitted.until(step), fitted.split, where.name, learner, is_other, data.seen_by(step))

@@ -206,10 +206,9 @@ def _carry_out(
                 )
             if plan.is_several:
                 write_seeds(plan, metrics)
-                if not as_json:
-                    test = metrics[seed]["test"]
-                    found = f"Macro-F1 {100 * test['macro_f1']:.2f}, Micro-F1 {100 * test['micro_f1']:.2f}"
-                    say(f"seed {seed}: test {found}")
+                test = metrics[seed]["test"]
+                found = f"Macro-F1 {100 * test['macro_f1']:.2f}, Micro-F1 {100 * test['micro_f1']:.2f}"
+                say(f"seed {seed}: test {found}", unless=as_json)
         if plan.is_several:
             content = write_seeds(plan, metrics)
             print_json(content) if as_json else print_seeds(content, learner.title)
@@ -217,8 +216,7 @@ def _carry_out(
         else:
             print_json(metrics[settings.seed]) if as_json else print_scores(metrics[settings.seed], learner.title)
             written = "metrics.json, predictions.csv, report.html"
-        if not as_json:
-            say(f"wrote {plan.output}: {written}")
+        say(f"wrote {plan.output}: {written}", unless=as_json)
 
 
 def _train_one(
@@ -244,11 +242,10 @@ def _train_one(
     from chronospike.training.tensorboard import epoch_curves
 
     settings = learner.settings
-    if not quiet:
-        size = f"{data.num_nodes:,} nodes, {data.num_steps} steps, features {features}"
-        say(f"{learner.title}, seed {settings.seed}, {size}, {place}")
-        if getattr(settings, "schedule", None) == "cosine" and settings.epochs > run.settings(type(settings)).epochs:
-            say(f"the learning rate follows the cosine schedule of {settings.epochs} epochs from here on")
+    size = f"{data.num_nodes:,} nodes, {data.num_steps} steps, features {features}"
+    say(f"{learner.title}, seed {settings.seed}, {size}, {place}", unless=quiet)
+    if getattr(settings, "schedule", None) == "cosine" and settings.epochs > run.settings(type(settings)).epochs:
+        say(f"the learning rate follows the cosine schedule of {settings.epochs} epochs from here on", unless=quiet)
     has_score = resume and isinstance(learner, GradientLearner) and run.checkpoint.is_file()
     best = read_state(run.checkpoint).best_score if has_score else 0.0
     curves = epoch_curves(run.path / "tensorboard") if tensorboard else nullcontext()
@@ -264,8 +261,8 @@ def _train_one(
         )
         on_nodes = partial(show, "scoring", unit="nodes")
         metrics = execute(learner, data, context, place, references(learner), smooth=smooth, on_nodes=on_nodes)
-    if not metrics["complete"] and not quiet:
-        say(metrics["notes"][0])
+    if not metrics["complete"]:
+        say(metrics["notes"][0], unless=quiet)
     write_report(run.path)
     return metrics
 
@@ -413,8 +410,7 @@ def prepare_features(
     from chronospike.features.make import ensure_features
 
     def note(text: str) -> None:
-        if not quiet:
-            say(f"note: {text}")
+        say(f"note: {text}", unless=quiet)
 
     return ensure_features(folder, settings, device, parts, make=maker(quiet), on_note=note)
 
