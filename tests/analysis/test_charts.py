@@ -12,7 +12,6 @@ from chronospike.analysis.charts import (
     TOP,
     WIDTH,
     Line,
-    Mark,
     Spread,
     bar,
     line_chart,
@@ -76,16 +75,22 @@ def test_a_chart_without_any_finite_value_is_left_out() -> None:
 
 def test_the_mark_stands_at_its_epoch() -> None:
     line = Line("loss", [0, 1, 2], [3.0, 2.0, 1.0])
-    chart = line_chart([line], label="", x_label="", mark=Mark(1, "best epoch: 1"))
+    chart = line_chart([line], label="", x_label="", best_epoch=1)
     (rule,) = _drawn(chart, "line", "mark")
     (words,) = _drawn(chart, "text", "mark-text")
     assert float(rule.get("x1", "")) == _curve(chart)[1][0]
     assert words.text == "best epoch: 1"
 
 
+@pytest.mark.parametrize("epoch", [None, 3])
+def test_an_epoch_that_the_line_does_not_reach_has_no_mark(epoch: int | None) -> None:
+    chart = line_chart([Line("loss", [0, 1, 2], [3.0, 2.0, 1.0])], label="", x_label="", best_epoch=epoch)
+    assert not _drawn(chart, "line", "mark")
+
+
 def test_the_words_of_a_mark_at_the_right_edge_stay_inside() -> None:
     line = Line("loss", [0, 1, 2], [3.0, 2.0, 1.0])
-    (words,) = _drawn(line_chart([line], label="", x_label="", mark=Mark(2, "best")), "text", "mark-text")
+    (words,) = _drawn(line_chart([line], label="", x_label="", best_epoch=2), "text", "mark-text")
     assert words.get("text-anchor") == "end"
 
 

@@ -36,14 +36,6 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Mark:
-    """A vertical line at `x` with a few words beside it."""
-
-    x: float
-    text: str
-
-
-@dataclass(frozen=True)
 class _Scale:
     """Maps values to positions."""
 
@@ -58,12 +50,13 @@ class _Scale:
 
 
 def line_chart(
-    lines: Sequence[Line], *, label: str, x_label: str, mark: Mark | None = None, as_percent: bool = False
+    lines: Sequence[Line], *, label: str, x_label: str, best_epoch: int | None = None, as_percent: bool = False
 ) -> Markup:
     """A chart of one to a few lines over whole numbers; an empty string if there is no finite value.
 
     Args:
         label: what a screen reader says instead of the picture.
+        best_epoch: marked, if the first line has a value there.
         as_percent: the values are shares.
     """
     values = [y for line in lines for _, y in line.points()]
@@ -80,7 +73,7 @@ def line_chart(
         *(text(across(x), HEIGHT - BOTTOM + 17, f"{x:g}", "tick", "middle") for x in inside),
         text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5, x_label, "axis", "middle"),
         *(_line(line, number, across, down) for number, line in enumerate(lines)),
-        *([] if mark is None else _mark(mark, lines, across, down)),
+        *_mark(best_epoch, lines, across, down),
         *_legend([line.name for line in lines]),
     ]
     return svg(parts, WIDTH, HEIGHT, label, "chart")
@@ -242,19 +235,21 @@ def _line(line: Line, number: int, across: _Scale, down: _Scale) -> Markup:
     return Markup("").join(drawn)
 
 
-def _mark(mark: Mark, lines: Sequence[Line], across: _Scale, down: _Scale) -> list[Markup]:
+def _mark(best_epoch: int | None, lines: Sequence[Line], across: _Scale, down: _Scale) -> list[Markup]:
     """A rule, a dot where it meets the first line, and the words at whichever end is farther from the lines."""
-    position = across(mark.x)
-    heights = [down(y) for line in lines for x, y in line.points() if x == mark.x]
+    if best_epoch is None or all(x != best_epoch for x, _ in lines[0].points()):
+        return []
+    position, words = across(best_epoch), f"best epoch: {best_epoch}"
+    heights = [down(y) for line in lines for x, y in line.points() if x == best_epoch]
     bottom = HEIGHT - BOTTOM
     words_y = TOP + 12 if sum(heights) > len(heights) * (TOP + bottom) / 2 else bottom - 7
-    on_left = position + 6 + CHARACTER * len(mark.text) > WIDTH - RIGHT
+    on_left = position + 6 + CHARACTER * len(words) > WIDTH - RIGHT
     rule = Markup('<line class="mark" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/>')
     dot = Markup('<circle class="best" cx="{:.1f}" cy="{:.1f}" r="4"/>')
     return [
         rule.format(position, TOP, bottom),
         *(dot.format(position, height) for height in heights[:1]),
-        text(position + (-6 if on_left else 6), words_y, mark.text, "mark-text", "end" if on_left else "start"),
+        text(position + (-6 if on_left else 6), words_y, words, "mark-text", "end" if on_left else "start"),
     ]
 
 

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from chronospike._version import __version__
-from chronospike.analysis.charts import Line, Mark, bar, line_chart, reliability_chart
+from chronospike.analysis.charts import Line, bar, line_chart, reliability_chart
 from chronospike.analysis.confusion import class_table, heat_map, merge_small, worst_mix_ups
 from chronospike.analysis.findings import WEAK_F1, expectation, findings, headline
 from chronospike.analysis.parts import about_scores, part_rows, simple_rows
@@ -139,20 +139,15 @@ def calibration_facts(calibration: Calibration | None) -> dict[str, Any] | None:
     """What the page says of the probabilities; None if nothing is known of them."""
     if calibration is None:
         return None
+    after, before = calibration.reliability, calibration.reliability_before
     facts = {
         "error": how_far_off(calibration),
         "temperature": about_temperature(calibration),
-        "chart": calibration_chart(calibration),
+        "chart": reliability_chart(after, before if before != after else [], label=in_words(after)),
         "rows": calibration.abstention,
         "example": about_leaving_out(calibration.abstention),
     }
     return facts if any(facts.values()) else None
-
-
-def calibration_chart(calibration: Calibration) -> Markup:
-    """The share that is right against the probability, and how it was before calibration where that differs."""
-    after, before = calibration.reliability, calibration.reliability_before
-    return reliability_chart(after, before if before != after else [], label=in_words(after))
 
 
 def loss_chart(epochs: list[Epoch], best_epoch: int | None) -> Markup:
@@ -162,7 +157,7 @@ def loss_chart(epochs: list[Epoch], best_epoch: int | None) -> Markup:
     lines = [Line("loss", x, total)]
     if any(math.isfinite(b) and a != b for a, b in zip(total, part, strict=True)):
         lines.append(Line("classification part", x, part))
-    return line_chart(lines, label=_course("Training loss", lines[0]), x_label="epoch", mark=_best(lines, best_epoch))
+    return line_chart(lines, label=_course("Training loss", lines[0]), x_label="epoch", best_epoch=best_epoch)
 
 
 def validation_chart(epochs: list[Epoch], best_epoch: int | None) -> Markup:
@@ -173,7 +168,7 @@ def validation_chart(epochs: list[Epoch], best_epoch: int | None) -> Markup:
         Line("Micro-F1", x, [_value(e.validation_micro_f1) for e in epochs]),
     ]
     label = _course("Validation Macro-F1", lines[0])
-    return line_chart(lines, label=label, x_label="epoch", mark=_best(lines, best_epoch), as_percent=True)
+    return line_chart(lines, label=label, x_label="epoch", best_epoch=best_epoch, as_percent=True)
 
 
 def firing_chart(rates: list[list[float]]) -> Markup:
@@ -222,12 +217,6 @@ def _course(what: str, line: Line, unit: str = "epoch") -> str:
     if first == last:
         return f"{what}: {start:.3f} at {unit} {first:g}"
     return f"{what}: from {start:.3f} at {unit} {first:g} to {end:.3f} at {unit} {last:g}"
-
-
-def _best(lines: list[Line], epoch: int | None) -> Mark | None:
-    """A mark at the best epoch, with the value of the first line there, if the chart reaches it."""
-    found = [y for x, y in lines[0].points() if x == epoch]
-    return Mark(epoch, f"best epoch: {epoch}") if found and epoch is not None else None
 
 
 def shown_value(value: Any) -> str:

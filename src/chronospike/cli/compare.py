@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -65,15 +66,18 @@ def compare(
         raise InputError("which graph, and where to? For example: chronospike compare pubmed -o comparisons/pubmed")
     limit = seconds_of(budget)
     fits, facts = _planned(graph, methods, grid, ratios, runs, seed, preset, assignments)
-    _check_output(output)
+    from chronospike.files import check_target, write_json
+
+    # Refuse a folder that holds something else than a comparison: before any work, and again once it is ours.
+    check_output = partial(check_target, output, overwrite=True, marker=COMPARISON, in_place=True)
+    check_output()
     from chronospike.cli.comparing import Comparing
     from chronospike.cli.graphs import graph_folder
-    from chronospike.files import write_json
     from chronospike.locks import claim
 
     folder = graph_folder(graph, root, quiet=as_json)
     with claim(output, tell=tell), resumable("Finished cells are kept. Run the same command again to resume"):
-        _check_output(output)
+        check_output()
         cells, found = _prepared(fits, folder, device, as_json)
         facts |= {"budget": limit, **found}
         write_json(output / COMPARISON, facts)
@@ -135,13 +139,6 @@ def _ratio(text: str) -> float:
     if not 0 < value < 1:
         raise InputError(f"--ratios: '{text}' is not a number between 0 and 1, such as 0.8")
     return value
-
-
-def _check_output(output: Path) -> None:
-    """Refuse a folder that holds something else than a comparison."""
-    from chronospike.files import check_target
-
-    check_target(output, overwrite=True, marker=COMPARISON, in_place=True)
 
 
 def _prepared(fits: list[Fit], folder: Path, device: str, quiet: bool) -> tuple[list[Cell], dict[str, Any]]:
