@@ -31,11 +31,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from chronospike.bench.measure import time_epochs
-from chronospike.bench.roofline import settle
 from chronospike.data.datasets import load_dataset
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.lookalike import like
-from chronospike.device import choose_device, keep_freed_memory, peak_memory
+from chronospike.device import choose_device, keep_freed_memory, peak_memory, settle
 from chronospike.methods.registry import learner_type, owned_preset, settings_for
 from chronospike.methods.step_graphs import step_graphs
 from chronospike.methods.temporal_neighbours import Hop, TemporalNeighbours

@@ -30,11 +30,11 @@ import numpy as np
 import torch
 
 from chronospike.bench.measure import bench, random_features, time_epochs
-from chronospike.bench.roofline import measure_machine, settle
+from chronospike.bench.roofline import measure_machine
 from chronospike.config import make_settings, read_preset
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.lookalike import Sizes, like, lookalike
-from chronospike.device import choose_device, keep_freed_memory
+from chronospike.device import choose_device, keep_freed_memory, settle
 from chronospike.methods.chronospike import tree_inputs
 from chronospike.methods.chronospike.network import ChronoSpikeNetwork
 from chronospike.methods.chronospike.settings import ChronoSpikeSettings

@@ -26,7 +26,7 @@ from chronospike.methods.registry import learner_of, references
 from chronospike.nn import losses
 from chronospike.nn.losses import contrastive_loss
 from chronospike.training import runs, second_stage
-from chronospike.training.learner import Fitted
+from chronospike.training.learner import FitContext, Fitted
 from chronospike.training.loop import Trainer
 from chronospike.training.run_folder import RunFolder
 from chronospike.training.second_stage import StageSettings
@@ -101,10 +101,10 @@ def begun(path: Path, graph: DynamicGraph | None = None, **values: Any) -> RunFo
     return run
 
 
-def execute(graph: DynamicGraph, run: RunFolder, **options: Any) -> dict[str, Any]:
-    """Train a begun run, with the simple methods beside it."""
+def execute(graph: DynamicGraph, run: RunFolder, smooth: bool = False, **options: Any) -> dict[str, Any]:
+    """Train a begun run, with the simple methods beside it; further options are those of `FitContext`."""
     learner = learner_of(run, **options.pop("changes", {}))
-    return runs.execute(learner, graph, run, CPU, references(learner), **options)
+    return runs.execute(learner, graph, FitContext(run, **options), CPU, references(learner), smooth=smooth)
 
 
 def load_run(graph: DynamicGraph, run: RunFolder) -> Any:

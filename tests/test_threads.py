@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from chronospike.threads import Background, default_threads, run_chunks
+from chronospike.threads import default_threads, in_background, run_chunks
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 7, None])
@@ -34,11 +34,11 @@ def test_an_exception_in_any_chunk_is_raised(failing: int) -> None:
 
 
 def test_what_runs_in_the_background_is_there_when_asked_for() -> None:
-    assert Background(lambda: 7).result() == 7
+    assert in_background(lambda: 7).result() == 7
 
 
 def test_what_fails_in_the_background_fails_where_it_is_asked_for() -> None:
-    failing = Background(lambda: 1 // 0)
+    failing = in_background(lambda: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         failing.result()
 

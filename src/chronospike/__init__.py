@@ -9,16 +9,21 @@ from chronospike._version import __version__
 from chronospike.threads import wait_quietly
 
 if TYPE_CHECKING:
-    from chronospike.data.datasets import load_dataset
-    from chronospike.data.graph import DynamicGraph
-    from chronospike.data.ingest import import_graph
-    from chronospike.data.splits import Split, make_split
-    from chronospike.data.storage import open_graph, save_graph
-    from chronospike.errors import ChronoSpikeError, InputError
-    from chronospike.estimator import ChronoSpikeClassifier
-    from chronospike.features.make import carry_features, make_features
-    from chronospike.features.options import DeepWalk, FastRP
-    from chronospike.sampling.hybrid import HybridSampler
+    from chronospike.data.datasets import load_dataset as load_dataset
+    from chronospike.data.graph import DynamicGraph as DynamicGraph
+    from chronospike.data.ingest import import_graph as import_graph
+    from chronospike.data.splits import Split as Split
+    from chronospike.data.splits import make_split as make_split
+    from chronospike.data.storage import open_graph as open_graph
+    from chronospike.data.storage import save_graph as save_graph
+    from chronospike.errors import ChronoSpikeError as ChronoSpikeError
+    from chronospike.errors import InputError as InputError
+    from chronospike.estimator import ChronoSpikeClassifier as ChronoSpikeClassifier
+    from chronospike.features.make import carry_features as carry_features
+    from chronospike.features.make import make_features as make_features
+    from chronospike.features.options import DeepWalk as DeepWalk
+    from chronospike.features.options import FastRP as FastRP
+    from chronospike.sampling.hybrid import HybridSampler as HybridSampler
 
 # Loaded on first use, so that `import chronospike` and `chronospike --help` stay quick.
 _HOMES = {
@@ -39,24 +44,7 @@ _HOMES = {
     "save_graph": "chronospike.data.storage",
 }
 
-__all__ = [
-    "ChronoSpikeClassifier",
-    "ChronoSpikeError",
-    "DeepWalk",
-    "DynamicGraph",
-    "FastRP",
-    "HybridSampler",
-    "InputError",
-    "Split",
-    "__version__",
-    "carry_features",
-    "import_graph",
-    "load_dataset",
-    "make_features",
-    "make_split",
-    "open_graph",
-    "save_graph",
-]
+__all__ = ["__version__", *_HOMES]
 
 
 def __getattr__(name: str) -> Any:

@@ -45,6 +45,12 @@ def keep_freed_memory() -> bool:
     return bool(mallopt(_M_MMAP_THRESHOLD, largest)) and bool(mallopt(_M_TRIM_THRESHOLD, largest))
 
 
+def settle(device: torch.device) -> None:
+    """Wait for a GPU to be done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def free_bytes(device: torch.device) -> int:
     """Memory of a GPU that nobody uses; what torch has set aside for itself and holds nothing counts as free."""
     free, _ = torch.cuda.mem_get_info(device)

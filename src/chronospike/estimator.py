@@ -205,7 +205,10 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         check_is_fitted(self, "model_")
         with atomic_folder(Path(path), overwrite=overwrite, marker=_SETTINGS) as folder:
             (folder / _SETTINGS).write_text(write_settings(self.settings_), encoding="utf-8")
-            described = {**describe(self._architecture), **self._count()}
+            described = describe(_architecture(self.model_))
+            if isinstance(self.model_, nn.ModuleList):
+                # What tells a weights file of several networks from one of a single one.
+                described[FOLDS] = len(self.model_)
             for model, name in ((self.model_, _WEIGHTS), (self.first_model_, _FIRST)):
                 if model is not None:
                     save_weights(model, folder / name, described, self.classes_.tolist())
@@ -224,7 +227,7 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         settings = make_settings(ChronoSpikeSettings, read_settings(folder / _SETTINGS))
         tensors, metadata = load_weights(folder / _WEIGHTS)
         model = rebuild(tensors, metadata, folder / _WEIGHTS)
-        classes, a = np.array(class_names(metadata)), _first_of(model).architecture
+        classes, a = np.array(class_names(metadata)), _architecture(model)
         inputs = a.inputs - (a.classes if settings.label_inputs else 0)
         fits = describe(architecture(settings, inputs, a.classes)) == describe(a) and len(classes) == a.classes
         if not fits:
@@ -274,14 +277,6 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         given = {name: _plain(value) for name, value in self._given().items()}
         return make_settings(ChronoSpikeSettings, {**self._preset_values(), **given})
 
-    @property
-    def _architecture(self) -> Architecture:
-        return _first_of(self.model_).architecture
-
-    def _count(self) -> dict[str, int]:
-        """What tells a weights file of several networks from one of a single one."""
-        return {FOLDS: len(self.model_)} if isinstance(self.model_, nn.ModuleList) else {}
-
     def _ready(self, X: Any, nodes: Any, ids: Any, as_of: Any) -> tuple[AnyFitted, NDArray[np.int64]]:
         """What inference needs: the model with its problem, cut off after `as_of`, and the checked nodes."""
         check_is_fitted(self, "model_")
@@ -302,7 +297,7 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def _on(self, graph: DynamicGraph) -> AnyFitted:
         """The model on a graph that it was not fitted to."""
-        settings, a = self.settings_, self._architecture
+        settings, a = self.settings_, _architecture(self.model_)
         device = next(self.model_.parameters()).device
         keep_freed_memory()
         if self.edges_ is not None and not graph.made_features:
@@ -372,8 +367,8 @@ def _modules(fitted: AnyFitted) -> tuple[ChronoSpike | nn.ModuleList, ChronoSpik
     return cast(ChronoSpike, fitted.network.module), first, None
 
 
-def _first_of(model: ChronoSpike | nn.ModuleList) -> ChronoSpike:
-    return cast(ChronoSpike, model[0]) if isinstance(model, nn.ModuleList) else model
+def _architecture(model: ChronoSpike | nn.ModuleList) -> Architecture:
+    return cast(ChronoSpike, model[0] if isinstance(model, nn.ModuleList) else model).architecture
 
 
 def _arguments(X: Any, nodes: Any, y: Any, graph: DynamicGraph | None) -> tuple[DynamicGraph, Any, Any]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from itertools import pairwise
 from threading import Thread
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 # OpenMP's threads (torch computes with them) keep a CPU busy while they wait for the next piece of work. Beside
 # another busy program that takes the CPU from whoever has work to do, and an epoch takes many times as long.
@@ -24,27 +24,18 @@ _QUIET = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": 
 Found = TypeVar("Found")
 
 
-class Background(Generic[Found]):
+def in_background(work: Callable[[], Found]) -> Future[Found]:
     """`work` in a thread of its own, which ends with the program if nobody asks for its result."""
+    future: Future[Found] = Future()
 
-    def __init__(self, work: Callable[[], Found]) -> None:
-        self._found: list[Found] = []
-        self._error: BaseException | None = None
-        self._thread = Thread(target=self._run, args=(work,), daemon=True)
-        self._thread.start()
-
-    def _run(self, work: Callable[[], Found]) -> None:
+    def run() -> None:
         try:
-            self._found.append(work())
+            future.set_result(work())
         except BaseException as error:
-            self._error = error
+            future.set_exception(error)
 
-    def result(self) -> Found:
-        """What `work` returned; waits for it. What it raised is raised here."""
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-        return self._found[0]
+    Thread(target=run, daemon=True).start()
+    return future
 
 
 def wait_quietly() -> None:

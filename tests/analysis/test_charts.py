@@ -12,8 +12,6 @@ from chronospike.analysis.charts import (
     TOP,
     WIDTH,
     Line,
-    Mark,
-    Said,
     Spread,
     bar,
     line_chart,
@@ -21,6 +19,7 @@ from chronospike.analysis.charts import (
     spread_chart,
     ticks,
 )
+from chronospike.analysis.run_files import ReliabilityBin
 
 
 def _drawn(chart: Markup, tag: str, kind: str) -> list[ElementTree.Element]:
@@ -76,16 +75,22 @@ def test_a_chart_without_any_finite_value_is_left_out() -> None:
 
 def test_the_mark_stands_at_its_epoch() -> None:
     line = Line("loss", [0, 1, 2], [3.0, 2.0, 1.0])
-    chart = line_chart([line], label="", x_label="", mark=Mark(1, "best epoch: 1"))
+    chart = line_chart([line], label="", x_label="", best_epoch=1)
     (rule,) = _drawn(chart, "line", "mark")
     (words,) = _drawn(chart, "text", "mark-text")
     assert float(rule.get("x1", "")) == _curve(chart)[1][0]
     assert words.text == "best epoch: 1"
 
 
+@pytest.mark.parametrize("epoch", [None, 3])
+def test_an_epoch_that_the_line_does_not_reach_has_no_mark(epoch: int | None) -> None:
+    chart = line_chart([Line("loss", [0, 1, 2], [3.0, 2.0, 1.0])], label="", x_label="", best_epoch=epoch)
+    assert not _drawn(chart, "line", "mark")
+
+
 def test_the_words_of_a_mark_at_the_right_edge_stay_inside() -> None:
     line = Line("loss", [0, 1, 2], [3.0, 2.0, 1.0])
-    (words,) = _drawn(line_chart([line], label="", x_label="", mark=Mark(2, "best")), "text", "mark-text")
+    (words,) = _drawn(line_chart([line], label="", x_label="", best_epoch=2), "text", "mark-text")
     assert words.get("text-anchor") == "end"
 
 
@@ -133,12 +138,16 @@ def test_no_spreads_make_no_chart() -> None:
     assert spread_chart([], ["80 %"], label="") == ""
 
 
+def said(confidence: float, accuracy: float, nodes: int) -> ReliabilityBin:
+    return ReliabilityBin(low=0, high=1, confidence=confidence, accuracy=accuracy, nodes=nodes)
+
+
 def _place(dot: ElementTree.Element) -> tuple[float, float]:
     return float(dot.get("cx", "")), float(dot.get("cy", ""))
 
 
 def test_dots_that_say_what_is_right_lie_on_the_diagonal() -> None:
-    chart = reliability_chart([Said(0.0, 0.0, 1), Said(0.5, 0.5, 1), Said(1.0, 1.0, 1)], [], label="")
+    chart = reliability_chart([said(0.0, 0.0, 1), said(0.5, 0.5, 1), said(1.0, 1.0, 1)], [], label="")
     (ideal, _) = _drawn(chart, "line", "ideal")
     first, middle, last = map(_place, _drawn(chart, "circle", "said"))
     assert first == (float(ideal.get("x1", "")), float(ideal.get("y1", "")))
@@ -147,14 +156,14 @@ def test_dots_that_say_what_is_right_lie_on_the_diagonal() -> None:
 
 
 def test_the_more_nodes_the_larger_the_dot() -> None:
-    chart = reliability_chart([Said(0.6, 0.6, 10), Said(0.8, 0.8, 1000), Said(0.9, 0.9, 0)], [], label="")
+    chart = reliability_chart([said(0.6, 0.6, 10), said(0.8, 0.8, 1000), said(0.9, 0.9, 0)], [], label="")
     small, large = (float(dot.get("r", "")) for dot in _drawn(chart, "circle", "said"))
     assert small < large
     assert "1,000\N{NO-BREAK SPACE}nodes predicted with 80.0\N{NO-BREAK SPACE}% on average" in chart
 
 
 def test_before_calibration_is_drawn_and_named_only_where_it_differs() -> None:
-    after, before = [Said(0.6, 0.6, 1), Said(0.8, 0.8, 1)], [Said(0.7, 0.6, 1), Said(0.9, 0.8, 1)]
+    after, before = [said(0.6, 0.6, 1), said(0.8, 0.8, 1)], [said(0.7, 0.6, 1), said(0.9, 0.8, 1)]
     assert len(_drawn(reliability_chart(after, before, label=""), "polyline", "before")) == 1
     alone = reliability_chart(after, [], label="")
     assert not _drawn(alone, "polyline", "before")
@@ -162,5 +171,5 @@ def test_before_calibration_is_drawn_and_named_only_where_it_differs() -> None:
 
 
 def test_nobody_makes_no_reliability_chart() -> None:
-    assert reliability_chart([], [Said(0.5, 0.5, 1)], label="") == ""
-    assert reliability_chart([Said(0.5, 0.5, 0)], [], label="") == ""
+    assert reliability_chart([], [said(0.5, 0.5, 1)], label="") == ""
+    assert reliability_chart([said(0.5, 0.5, 0)], [], label="") == ""

@@ -55,6 +55,11 @@ def test_dry_run_writes_nothing(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_parts_of_the_split_are_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = dry_run(capsys, folder)
+    assert (found["train"], found["validation"], found["test"]) == (150, 10, 40)
+
+
 def test_width_is_that_of_the_graphs_own_features(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert dry_run(capsys, folder, *PAPER)["parameters"] == PARAMETERS - (128 - 16) * PER_INPUT
 

@@ -10,7 +10,7 @@ from chronospike.data.ids import NodeIds
 from chronospike.data.splits import Split
 from chronospike.methods.majority import Majority
 from chronospike.methods.registry import REFERENCES, make_learner
-from chronospike.threads import Background
+from chronospike.threads import in_background
 from chronospike.training.learner import Fitted
 from chronospike.training.scoring import (
     confidently_wrong,
@@ -76,7 +76,7 @@ def test_the_simple_methods_say_what_was_fitted(fitted: Fitted) -> None:
 def test_a_fit_that_was_begun_before_is_taken(fitted: Fitted) -> None:
     """A fit to other labels, which takes both test nodes for dogs: one of them is."""
     other = fitted_to(np.array([1, 1, 1, 1, 0, 1]), np.array([4, 5]))
-    begun = {"majority": Background(lambda: other)}
+    begun = {"majority": in_background(lambda: other)}
     found = reference_scores(fitted, SIMPLE, begun)
     assert found["majority class"]["micro_f1"] == score(other).metrics["test"]["micro_f1"] == 0.5
     assert found["majority class"]["macro_f1"] == score(other).metrics["test"]["macro_f1"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from chronospike.analysis.run_files import ReliabilityBin
 from chronospike.analysis.wording import counted, percent
 
 WIDTH, HEIGHT = 460, 250
@@ -35,14 +36,6 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Mark:
-    """A vertical line at `x` with a few words beside it."""
-
-    x: float
-    text: str
-
-
-@dataclass(frozen=True)
 class _Scale:
     """Maps values to positions."""
 
@@ -57,12 +50,13 @@ class _Scale:
 
 
 def line_chart(
-    lines: Sequence[Line], *, label: str, x_label: str, mark: Mark | None = None, as_percent: bool = False
+    lines: Sequence[Line], *, label: str, x_label: str, best_epoch: int | None = None, as_percent: bool = False
 ) -> Markup:
     """A chart of one to a few lines over whole numbers; an empty string if there is no finite value.
 
     Args:
         label: what a screen reader says instead of the picture.
+        best_epoch: marked, if the first line has a value there.
         as_percent: the values are shares.
     """
     values = [y for line in lines for _, y in line.points()]
@@ -76,11 +70,11 @@ def line_chart(
     inside = [x for x in x_ticks if across.low <= x <= across.high]
     parts = [
         *(_y_tick(y, down(y), y_ticks, as_percent) for y in y_ticks),
-        *(_text(across(x), HEIGHT - BOTTOM + 17, f"{x:g}", "tick", "middle") for x in inside),
-        _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5, x_label, "axis", "middle"),
+        *(text(across(x), HEIGHT - BOTTOM + 17, f"{x:g}", "tick", "middle") for x in inside),
+        text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5, x_label, "axis", "middle"),
         *(_line(line, number, across, down) for number, line in enumerate(lines)),
-        *([] if mark is None else _mark(mark, lines, across, down)),
-        *_legend(lines),
+        *_mark(best_epoch, lines, across, down),
+        *_legend([line.name for line in lines]),
     ]
     return svg(parts, WIDTH, HEIGHT, label, "chart")
 
@@ -108,10 +102,10 @@ def spread_chart(rows: Sequence[tuple[str, Sequence[Spread]]], series: Sequence[
     parts = [rule.format(across(x), TOP, bottom) for x in x_ticks]
     for number, (name, row) in enumerate(rows):
         top = TOP + number * height
-        parts.append(_text(0, top + LABEL - 6, name, "row-name", "start"))
+        parts.append(text(0, top + LABEL - 6, name, "row-name", "start"))
         parts += [_spread(one, across, top + LABEL + ROW * (one.series + 0.5)) for one in row]
-    parts += [_text(across(x), bottom + 17, percent(x, _digits(x_ticks)), "tick", "middle") for x in x_ticks]
-    return svg([*parts, *(_legend([Line(name, (), ()) for name in series], 0))], WIDTH, bottom + 24, label, "chart")
+    parts += [text(across(x), bottom + 17, percent(x, _digits(x_ticks)), "tick", "middle") for x in x_ticks]
+    return svg([*parts, *_legend(series, 0)], WIDTH, bottom + 24, label, "chart")
 
 
 def _spread(one: Spread, across: _Scale, y: float) -> Markup:
@@ -121,16 +115,7 @@ def _spread(one: Spread, across: _Scale, y: float) -> Markup:
     return line.format(style, *map(across, ends), y, y) + dot.format(style, across(one.mean), y)
 
 
-@dataclass(frozen=True)
-class Said:
-    """Nodes that were predicted with about the same probability, and the share of them that is right."""
-
-    confidence: float
-    accuracy: float
-    nodes: int
-
-
-def reliability_chart(after: Sequence[Said], before: Sequence[Said], *, label: str) -> Markup:
+def reliability_chart(after: Sequence[ReliabilityBin], before: Sequence[ReliabilityBin], *, label: str) -> Markup:
     """Accuracy against confidence beside the diagonal, dots as large as their nodes are many; `before` is faint."""
     after, before = [one for one in after if one.nodes], [one for one in before if one.nodes]
     if not after:
@@ -144,8 +129,8 @@ def reliability_chart(after: Sequence[Said], before: Sequence[Said], *, label: s
     keys = [("series s0", "calibrated"), *([("series before", "before")] if before else []), ("ideal", "ideal")]
     parts = [
         *(_y_tick(y, down(y), marks, True, WIDE_LEFT, WIDE_RIGHT) for y in marks),
-        *(_text(across(x), SQUARE - BOTTOM + 17, percent(x, 0), "tick", "middle") for x in marks),
-        _text((across.start + across.end) / 2, SQUARE - 5, "probability of the predicted class", "axis", "middle"),
+        *(text(across(x), SQUARE - BOTTOM + 17, percent(x, 0), "tick", "middle") for x in marks),
+        text((across.start + across.end) / 2, SQUARE - 5, "probability of the predicted class", "axis", "middle"),
         diagonal.format(across(low), across(1.0), down(low), down(1.0)),
         _path(before, "series before", across, down),
         *(_dot(one, SMALLEST, "before-dot", across, down) for one in before),
@@ -156,7 +141,7 @@ def reliability_chart(after: Sequence[Said], before: Sequence[Said], *, label: s
     return svg(parts, WIDTH, SQUARE, label, "chart")
 
 
-def _path(points: Sequence[Said], style: str, across: _Scale, down: _Scale) -> Markup:
+def _path(points: Sequence[ReliabilityBin], style: str, across: _Scale, down: _Scale) -> Markup:
     places = " ".join(f"{across(one.confidence):.1f},{down(one.accuracy):.1f}" for one in points)
     return Markup('<polyline class="{}" points="{}"/>').format(style, places) if len(points) > 1 else Markup("")
 
@@ -166,7 +151,7 @@ def _radius(share: float) -> float:
     return SMALLEST + (LARGEST - SMALLEST) * math.sqrt(share)
 
 
-def _dot(one: Said, radius: float, kind: str, across: _Scale, down: _Scale) -> Markup:
+def _dot(one: ReliabilityBin, radius: float, kind: str, across: _Scale, down: _Scale) -> Markup:
     dot = Markup('<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="{:.1f}"><title>{}</title></circle>')
     words = (
         f"{counted(one.nodes, 'node')} predicted with {percent(one.confidence)} on average: "
@@ -222,7 +207,7 @@ def _y_tick(
     digits = _digits(all_ticks, 100 if as_percent else 1)
     shown = percent(value, digits) if as_percent else f"{value:.{digits}f}"
     rule = Markup('<line class="rule" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>')
-    return rule.format(left, WIDTH - right, position, position) + _text(left - 7, position + 4, shown, "tick", "end")
+    return rule.format(left, WIDTH - right, position, position) + text(left - 7, position + 4, shown, "tick", "end")
 
 
 def _digits(all_ticks: Sequence[float], factor: float = 100) -> int:
@@ -250,24 +235,26 @@ def _line(line: Line, number: int, across: _Scale, down: _Scale) -> Markup:
     return Markup("").join(drawn)
 
 
-def _mark(mark: Mark, lines: Sequence[Line], across: _Scale, down: _Scale) -> list[Markup]:
+def _mark(best_epoch: int | None, lines: Sequence[Line], across: _Scale, down: _Scale) -> list[Markup]:
     """A rule, a dot where it meets the first line, and the words at whichever end is farther from the lines."""
-    position = across(mark.x)
-    heights = [down(y) for line in lines for x, y in line.points() if x == mark.x]
+    if best_epoch is None or all(x != best_epoch for x, _ in lines[0].points()):
+        return []
+    position, words = across(best_epoch), f"best epoch: {best_epoch}"
+    heights = [down(y) for line in lines for x, y in line.points() if x == best_epoch]
     bottom = HEIGHT - BOTTOM
     words_y = TOP + 12 if sum(heights) > len(heights) * (TOP + bottom) / 2 else bottom - 7
-    on_left = position + 6 + CHARACTER * len(mark.text) > WIDTH - RIGHT
+    on_left = position + 6 + CHARACTER * len(words) > WIDTH - RIGHT
     rule = Markup('<line class="mark" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/>')
     dot = Markup('<circle class="best" cx="{:.1f}" cy="{:.1f}" r="4"/>')
     return [
         rule.format(position, TOP, bottom),
         *(dot.format(position, height) for height in heights[:1]),
-        _text(position + (-6 if on_left else 6), words_y, mark.text, "mark-text", "end" if on_left else "start"),
+        text(position + (-6 if on_left else 6), words_y, words, "mark-text", "end" if on_left else "start"),
     ]
 
 
-def _legend(lines: Sequence[Line], left: float = LEFT) -> list[Markup]:
-    return _keys([(f"series s{number % SERIES_STYLES}", line.name) for number, line in enumerate(lines)], left)
+def _legend(names: Sequence[str], left: float = LEFT) -> list[Markup]:
+    return _keys([(f"series s{number % SERIES_STYLES}", name) for number, name in enumerate(names)], left)
 
 
 def _keys(styles: Sequence[tuple[str, str]], left: float = LEFT) -> list[Markup]:
@@ -275,10 +262,12 @@ def _keys(styles: Sequence[tuple[str, str]], left: float = LEFT) -> list[Markup]
     parts, x = [], float(left)
     for style, name in styles:
         swatch = Markup('<line class="{}" x1="{:.1f}" x2="{:.1f}" y1="14" y2="14"/>')
-        parts += [swatch.format(style, x, x + 20), _text(x + 26, 18, name, "key", "start")]
+        parts += [swatch.format(style, x, x + 20), text(x + 26, 18, name, "key", "start")]
         x += 26 + CHARACTER * len(name) + 16
     return parts
 
 
-def _text(x: float, y: float, text: str, kind: str, anchor: str) -> Markup:
-    return Markup('<text class="{}" x="{:.1f}" y="{:.1f}" text-anchor="{}">{}</text>').format(kind, x, y, anchor, text)
+def text(x: float, y: float, words: str, kind: str, anchor: str, turned: bool = False) -> Markup:
+    turn = Markup(' transform="rotate(-90 {:.1f} {:.1f})"').format(x, y) if turned else ""
+    form = Markup('<text class="{}" x="{:.1f}" y="{:.1f}" text-anchor="{}"{}>{}</text>')
+    return form.format(kind, x, y, anchor, turn, words)

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from chronospike.analysis.charts import Spread, spread_chart
-from chronospike.analysis.page import page_template
-from chronospike.analysis.report import graph_facts, shown_value
+from chronospike.analysis.report import graph_facts, page_template, shown_value
 from chronospike.analysis.wording import GAP, counted, listing, percent, shorten, visible
 from chronospike.experiments.comparison import METRICS, Comparison, Entry, in_words, order_in_words
 from chronospike.experiments.tables import missing, place, shown

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from chronospike.analysis.charts import CHARACTER, svg
+from chronospike.analysis.charts import CHARACTER, svg, text
 from chronospike.analysis.wording import counted, percent, shorten, visible
 
 Matrix = Sequence[Sequence[int]]
@@ -103,19 +103,20 @@ def heat_map(names: Sequence[str], confusion: Matrix) -> Markup:
     width, height = margin + size * cell + 4, above + size * cell + 4
     middle = size * cell / 2
     parts = [
-        _axis(margin + middle, 14, "predicted class"),
-        _axis(12, above + middle, "true class", turned=True),
+        text(margin + middle, 14, "predicted class", "axis", "middle"),
+        text(12, above + middle, "true class", "axis", "middle", turned=True),
         Markup('<rect class="ground" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>').format(
             margin, above, size * cell, size * cell
         ),
     ]
     for i, name in enumerate(short):
         at = (i + 0.5) * cell
-        parts.append(_name(margin - 8, above + at + 4, name, names[i], "end"))
+        words = Markup("<title>{}</title>{}").format(names[i], name)
+        parts.append(text(margin - 8, above + at + 4, words, "tick", "end"))
         parts.append(
-            _name(margin + at + 4, above - 7, name, names[i], "start", turned=True)
+            text(margin + at + 4, above - 7, words, "tick", "start", turned=True)
             if upright
-            else _name(margin + at, above - 8, name, names[i], "middle")
+            else text(margin + at, above - 8, words, "tick", "middle")
         )
     for i, row in enumerate(confusion):
         for j, nodes in enumerate(row):
@@ -146,18 +147,5 @@ def _cell(x: float, y: float, cell: float, nodes: int, share: float, hint: str) 
     drawn = square.format(x + 0.5, y + 0.5, cell - 1, cell - 1, 0.05 + 0.95 * share)
     if cell >= 22 and DIGIT * len(f"{nodes:,}") <= cell - 6:
         kind = "on-strong" if share > INK_CHANGES else "on-pale"
-        words = Markup('<text class="{}" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>')
-        drawn += words.format(kind, x + cell / 2, y + cell / 2 + 4, f"{nodes:,}")
+        drawn += text(x + cell / 2, y + cell / 2 + 4, f"{nodes:,}", kind, "middle")
     return Markup("<g><title>{}</title>{}</g>").format(hint, drawn)
-
-
-def _name(x: float, y: float, text: str, full: str, anchor: str, turned: bool = False) -> Markup:
-    turn = Markup(' transform="rotate(-90 {:.1f} {:.1f})"').format(x, y) if turned else ""
-    return Markup('<text class="tick" x="{:.1f}" y="{:.1f}" text-anchor="{}"{}><title>{}</title>{}</text>').format(
-        x, y, anchor, turn, full, text
-    )
-
-
-def _axis(x: float, y: float, text: str, turned: bool = False) -> Markup:
-    turn = Markup(' transform="rotate(-90 {:.1f} {:.1f})"').format(x, y) if turned else ""
-    return Markup('<text class="axis" x="{:.1f}" y="{:.1f}" text-anchor="middle"{}>{}</text>').format(x, y, turn, text)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from chronospike.analysis.charts import Line, Mark, Said, line_chart, reliability_chart
+from chronospike._version import __version__
+from chronospike.analysis.charts import Line, bar, line_chart, reliability_chart
 from chronospike.analysis.confusion import class_table, heat_map, merge_small, worst_mix_ups
 from chronospike.analysis.findings import WEAK_F1, expectation, findings, headline
-from chronospike.analysis.page import page_template
 from chronospike.analysis.parts import about_scores, part_rows, simple_rows
 from chronospike.analysis.probabilities import about_leaving_out, about_temperature, how_far_off, in_words
 from chronospike.analysis.run_files import (
@@ -22,26 +22,29 @@ from chronospike.analysis.run_files import (
     Epoch,
     MethodScores,
     Metrics,
-    ReliabilityBin,
     RunFiles,
     read_run,
 )
 from chronospike.analysis.unlabelled import class_shares
-from chronospike.analysis.wording import GAP, count, counted
+from chronospike.analysis.wording import GAP, LONGEST_NAME, count, counted, percent, shorten, visible
 from chronospike.config import Settings
 from chronospike.data.time_text import time_span
 from chronospike.files import atomic_file
 from chronospike.methods.registry import DEFAULT, METHODS, settings_type
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A row of the settings table."""
-
-    name: str
-    value: str
-    meaning: str
-    changed: bool
+def page_template(name: str) -> Template:
+    """The template of a page that extends page.html.j2: one HTML file, with every text escaped."""
+    environment = Environment(
+        loader=PackageLoader("chronospike", "analysis"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(percent=percent, count=count, counted=counted, shorten=shorten, visible=visible)
+    environment.globals.update(bar=bar, longest_name=LONGEST_NAME, version=__version__)
+    return environment.get_template(name)
 
 
 def write_report(run: Path) -> Path:
@@ -136,20 +139,15 @@ def calibration_facts(calibration: Calibration | None) -> dict[str, Any] | None:
     """What the page says of the probabilities; None if nothing is known of them."""
     if calibration is None:
         return None
+    after, before = calibration.reliability, calibration.reliability_before
     facts = {
         "error": how_far_off(calibration),
         "temperature": about_temperature(calibration),
-        "chart": calibration_chart(calibration),
+        "chart": reliability_chart(after, before if before != after else [], label=in_words(after)),
         "rows": calibration.abstention,
         "example": about_leaving_out(calibration.abstention),
     }
     return facts if any(facts.values()) else None
-
-
-def calibration_chart(calibration: Calibration) -> Markup:
-    """The share that is right against the probability, and how it was before calibration where that differs."""
-    after, before = calibration.reliability, calibration.reliability_before
-    return reliability_chart(_said(after), _said(before) if before != after else [], label=in_words(after))
 
 
 def loss_chart(epochs: list[Epoch], best_epoch: int | None) -> Markup:
@@ -159,7 +157,7 @@ def loss_chart(epochs: list[Epoch], best_epoch: int | None) -> Markup:
     lines = [Line("loss", x, total)]
     if any(math.isfinite(b) and a != b for a, b in zip(total, part, strict=True)):
         lines.append(Line("classification part", x, part))
-    return line_chart(lines, label=_course("Training loss", lines[0]), x_label="epoch", mark=_best(lines, best_epoch))
+    return line_chart(lines, label=_course("Training loss", lines[0]), x_label="epoch", best_epoch=best_epoch)
 
 
 def validation_chart(epochs: list[Epoch], best_epoch: int | None) -> Markup:
@@ -170,7 +168,7 @@ def validation_chart(epochs: list[Epoch], best_epoch: int | None) -> Markup:
         Line("Micro-F1", x, [_value(e.validation_micro_f1) for e in epochs]),
     ]
     label = _course("Validation Macro-F1", lines[0])
-    return line_chart(lines, label=label, x_label="epoch", mark=_best(lines, best_epoch), as_percent=True)
+    return line_chart(lines, label=label, x_label="epoch", best_epoch=best_epoch, as_percent=True)
 
 
 def firing_chart(rates: list[list[float]]) -> Markup:
@@ -180,18 +178,18 @@ def firing_chart(rates: list[list[float]]) -> Markup:
     return line_chart(lines, label=label, x_label="time step", as_percent=True)
 
 
-def settings_table(settings: Mapping[str, Any]) -> list[Setting]:
+def settings_table(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The settings in their order, those that differ from the default marked."""
     method = str(settings.get("method", DEFAULT))
     kind = settings_type(method) if method in METHODS else Settings
     known, defaults = kind.model_fields, kind().model_dump(mode="json")
     return [
-        Setting(
-            name=name,
-            value=shown_value(value),
-            meaning=(known[name].description or "") if name in known else "",
-            changed=name in defaults and value != defaults[name],
-        )
+        {
+            "name": name,
+            "value": shown_value(value),
+            "meaning": (known[name].description or "") if name in known else "",
+            "changed": name in defaults and value != defaults[name],
+        }
         for name, value in settings.items()
     ]
 
@@ -204,10 +202,6 @@ def command(run: RunFiles) -> str:
     dataset = provenance.get("dataset") if isinstance(provenance, dict) else None
     parts = ["chronospike", "train", str(dataset or "GRAPH"), "--preset", "config.yaml", "-o", "../again"]
     return shlex.join(parts) if run.settings else ""
-
-
-def _said(bins: list[ReliabilityBin]) -> list[Said]:
-    return [Said(row.confidence, row.accuracy, row.nodes) for row in bins]
 
 
 def _value(number: float | None) -> float:
@@ -223,12 +217,6 @@ def _course(what: str, line: Line, unit: str = "epoch") -> str:
     if first == last:
         return f"{what}: {start:.3f} at {unit} {first:g}"
     return f"{what}: from {start:.3f} at {unit} {first:g} to {end:.3f} at {unit} {last:g}"
-
-
-def _best(lines: list[Line], epoch: int | None) -> Mark | None:
-    """A mark at the best epoch, with the value of the first line there, if the chart reaches it."""
-    found = [y for x, y in lines[0].points() if x == epoch]
-    return Mark(epoch, f"best epoch: {epoch}") if found and epoch is not None else None
 
 
 def shown_value(value: Any) -> str:

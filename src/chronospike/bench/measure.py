@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chronospike.bench.roofline import STAGES, Machine, Work, measure_machine, settle, step_work, timings
+from chronospike.bench.roofline import STAGES, Machine, Work, measure_machine, step_work, timings
 from chronospike.data.graph import DynamicGraph
-from chronospike.device import peak_memory
+from chronospike.device import peak_memory, settle
 from chronospike.methods.chronospike.network import ChronoSpikeNetwork, takes_half
 from chronospike.methods.chronospike.settings import ChronoSpikeSettings
 from chronospike.nn.aggregate import aggregate_tree
@@ -145,7 +145,7 @@ def time_stages(trainer: Trainer, network: ChronoSpikeNetwork, batch: int) -> di
 
 
 def _stage_times(parts: list[_Stage]) -> dict[str, float]:
-    times: dict[str, list[float]] = {name: [] for name in STAGES}
+    rounds = []
     for _ in range(_STAGE_REPEATS + 1):
         flow = Flow()
         taken = dict.fromkeys(STAGES, 0.0)
@@ -153,10 +153,9 @@ def _stage_times(parts: list[_Stage]) -> dict[str, float]:
             began = time.perf_counter()
             work(flow)
             taken[name] += time.perf_counter() - began
-        for name in STAGES:
-            times[name].append(taken[name])
+        rounds.append(taken)
     # The first does not count.
-    return {name: statistics.median(values[1:]) for name, values in times.items()}
+    return {name: statistics.median(taken[name] for taken in rounds[1:]) for name in STAGES}
 
 
 def _parts(trainer: Trainer, network: ChronoSpikeNetwork, roots: Any) -> list[_Stage]:

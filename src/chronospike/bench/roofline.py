@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
+from chronospike.device import settle
 from chronospike.nn.meta_device import meta_device
 from chronospike.nn.model import Architecture, ChronoSpike
 from chronospike.sampling.tree import widths
@@ -57,12 +58,6 @@ def timings(work: Callable[[], object], device: torch.device, repeats: int) -> l
         settle(device)
         result.append(time.perf_counter() - began)
     return result
-
-
-def settle(device: torch.device) -> None:
-    """Wait for a GPU to be done."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 @dataclass(frozen=True)

@@ -47,10 +47,8 @@ def bench(
 
     place = choose_device(device)
     keep_freed_memory()
-    if not as_json:
-        say(f"seed {settings.seed}, {like}, preset {preset}, {place}")
-    quiet = (lambda _: None) if as_json else lambda text: say(f"  {text} …")
-    found = measure(_graph(like, seed), settings, place, epochs, quiet)
+    say(f"seed {settings.seed}, {like}, preset {preset}, {place}", unless=as_json)
+    found = measure(_graph(like, seed), settings, place, epochs, lambda text: say(f"  {text} …", unless=as_json))
     found = {"like": like, "preset": preset, "seed": settings.seed, **found}
     if as_json:
         print_json(found)

@@ -40,9 +40,10 @@ def report_error(message: str) -> None:
     typer.echo(f"chronospike: {' '.join(message.split())}", err=True)
 
 
-def say(message: str = "") -> None:
-    """A line for the person at the terminal."""
-    typer.echo(message)
+def say(message: str, unless: bool = False) -> None:
+    """A line for the person at the terminal, `unless` the output is for a program."""
+    if not unless:
+        typer.echo(message)
 
 
 def output_place(context: typer.Context, output: Path) -> Path:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from chronospike.cli.common import print_json, print_table, resumable, say, tell
-from chronospike.cli.options import PRESET_METAVAR, PRESETS, AsJson, Assignments, Device, seconds_of
+from chronospike.cli.options import AsJson, Assignments, Device, Preset, seconds_of
 from chronospike.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,10 +38,7 @@ def compare(
         Path | None,
         typer.Option(metavar="FILE.yaml", help="Variants by name, each with a 'method' and optional 'settings'."),
     ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(metavar=PRESET_METAVAR, help=f"{PRESETS} or a file. Default: the dataset's own, else default."),
-    ] = None,
+    preset: Preset = None,
     assignments: Assignments = None,
     budget: Annotated[str | None, typer.Option(metavar="TIME", help="Time limit for each cell: 90s, 15m, 2h.")] = None,
     jobs: Annotated[
@@ -68,15 +66,18 @@ def compare(
         raise InputError("which graph, and where to? For example: chronospike compare pubmed -o comparisons/pubmed")
     limit = seconds_of(budget)
     fits, facts = _planned(graph, methods, grid, ratios, runs, seed, preset, assignments)
-    _check_output(output)
+    from chronospike.files import check_target, write_json
+
+    # Refuse a folder that holds something else than a comparison: before any work, and again once it is ours.
+    check_output = partial(check_target, output, overwrite=True, marker=COMPARISON, in_place=True)
+    check_output()
     from chronospike.cli.comparing import Comparing
     from chronospike.cli.graphs import graph_folder
-    from chronospike.files import write_json
     from chronospike.locks import claim
 
     folder = graph_folder(graph, root, quiet=as_json)
     with claim(output, tell=tell), resumable("Finished cells are kept. Run the same command again to resume"):
-        _check_output(output)
+        check_output()
         cells, found = _prepared(fits, folder, device, as_json)
         facts |= {"budget": limit, **found}
         write_json(output / COMPARISON, facts)
@@ -138,13 +139,6 @@ def _ratio(text: str) -> float:
     if not 0 < value < 1:
         raise InputError(f"--ratios: '{text}' is not a number between 0 and 1, such as 0.8")
     return value
-
-
-def _check_output(output: Path) -> None:
-    """Refuse a folder that holds something else than a comparison."""
-    from chronospike.files import check_target
-
-    check_target(output, overwrite=True, marker=COMPARISON, in_place=True)
 
 
 def _prepared(fits: list[Fit], folder: Path, device: str, quiet: bool) -> tuple[list[Cell], dict[str, Any]]:

@@ -107,8 +107,7 @@ def _begin(plan: Plan, teacher: RunFolder, label_share: float, device: str, over
     parts = None if facts["features"] is None else parts
     facts["features"] = prepare_features(folder, student.settings, str(place), quiet, parts)
     facts["feature_methods"] = feature_methods(folder, facts["features"])
-    if not quiet:
-        say(f"asking {teacher.path} ({asked.title}) about {int((~graph.isolated).sum()):,} nodes")
+    say(f"asking {teacher.path} ({asked.title}) about {int((~graph.isolated).sum()):,} nodes", unless=quiet)
     with progress("nodes") as show:
         targets = soft_targets(fitted, label_share, lambda done, total: show("asking", done, total))
     begin(plan, graph, split, overwrite)

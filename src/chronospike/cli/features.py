@@ -180,8 +180,7 @@ def maker(quiet: bool) -> Maker:
     """Makes features that a run needs, and says so unless `quiet`."""
 
     def make(folder: Path, name: str, options: Options, *, device: str, start: Start | None) -> object:
-        if not quiet:
-            say(f"making features {name}")
+        say(f"making features {name}", unless=quiet)
         return make_features(folder, name, options, device=device, start=start)
 
     return make
@@ -227,6 +226,5 @@ def features_of_runs(
         learner = learner_of(run)
         parts[number] = store_embeddings(folder, learner, run, device, tell)
         checks.append(partial(check_labels_of, run, learner, folder))
-        if not quiet:
-            say(f"embeddings of {part} ({learner.title}) are features {parts[number]}")
+        say(f"embeddings of {part} ({learner.title}) are features {parts[number]}", unless=quiet)
     return "+".join(parts), checks

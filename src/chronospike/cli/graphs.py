@@ -61,7 +61,6 @@ def graph_folder(graph: str, root: Path | None = None, quiet: bool = False) -> P
         with wait_for(folder.with_name(f".{folder.name}.lock"), f"importing {graph}", tell):
             # Another process may have made it in the meantime.
             if not (folder / "meta.json").is_file():
-                if not quiet:
-                    say(f"importing {graph} into {folder}")
+                say(f"importing {graph} into {folder}", unless=quiet)
                 save_graph(load_dataset(graph, root=root), folder)
     return folder

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -85,31 +86,28 @@ def _scored(
     from chronospike.training.run_folder import CONFIG, EPOCHS, METRICS, RunFolder
     from chronospike.training.runs import evaluate as score
 
-    def scores(target: Path | None) -> dict[str, Any]:
+    place: AbstractContextManager[Path | None] = nullcontext(None if opened.is_other else run)
+    if output is not None:
+        place = atomic_folder(output, overwrite=overwrite, marker=METRICS)
+    with place as target:
+        if output is not None and target is not None:
+            for name in (CONFIG, EPOCHS):
+                if (run / name).is_file():
+                    shutil.copy(run / name, target / name)
         with progress("nodes") as show:
-            return score(
+            metrics = score(
                 opened.learner,
                 opened.fitted,
                 RunFolder(run),
                 references(opened.learner),
                 smooth=smooth,
-                on_nodes=lambda done, total: show("scoring", done, total),
+                on_nodes=partial(show, "scoring"),
                 on_note=None if as_json else say,
                 name=opened.name,
                 output=target,
             )
-
-    if output is not None:
-        with atomic_folder(output, overwrite=overwrite, marker=METRICS) as partial:
-            for name in (CONFIG, EPOCHS):
-                if (run / name).is_file():
-                    shutil.copy(run / name, partial / name)
-            metrics = scores(partial)
-            write_report(partial)
-        return metrics
-    metrics = scores(None if opened.is_other else run)
-    if not opened.is_other:
-        write_report(run)
+        if target is not None:
+            write_report(target)
     return metrics
 
 
@@ -283,8 +281,7 @@ def _open(
     is_other = facts.get("data") != data_key(where)
 
     def note(text: str) -> None:
-        if not quiet:
-            say(f"note: {text}")
+        say(f"note: {text}", unless=quiet)
 
     if is_other:
         note(f"{where} is not the graph that {run} was trained on; the labels and the split are those of the run")
@@ -301,8 +298,7 @@ def _open(
         note(text)
     if step is None:
         return Opened(fitted, fitted.split, where.name, learner, is_other)
-    if not quiet:
-        say(f"as of step {step}, which ended {format_time(data.step_end[step])}")
+    say(f"as of step {step}, which ended {format_time(data.step_end[step])}", unless=quiet)
     if depends_on_future(data):
         note("later events decide where these steps end. Import with --every for steps that do not depend on them")
     return Opened(fitted.until(step), fitted.split, where.name, learner, is_other, data.seen_by(step))

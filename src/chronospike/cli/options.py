@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -34,15 +33,11 @@ Assignments = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Change a setting; may be repeated. See 'chronospike settings'."),
 ]
+Preset = Annotated[
+    str | None,
+    typer.Option(metavar=PRESET_METAVAR, help=f"{PRESETS} or a file. Default: the dataset's own, else default."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-
-
-class Quality(StrEnum):
-    """How much work a fit is worth: see `methods.chronospike.quality`."""
-
-    FAST = "fast"
-    GOOD = "good"
-    BEST = "best"
 
 
 def seconds_of(text: str | None) -> float | None:

@@ -7,14 +7,15 @@ import shlex
 import sys
 import time
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from chronospike.cli.clock import Clock
 from chronospike.cli.common import human_seconds, print_json, print_table, progress, resumable, say, tell
-from chronospike.cli.options import PRESET_METAVAR, PRESETS, AsJson, Assignments, Device, Quality, seconds_of
+from chronospike.cli.options import AsJson, Assignments, Device, Preset, seconds_of
 from chronospike.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,18 +30,13 @@ if TYPE_CHECKING:
     from chronospike.training.learner import Learner
     from chronospike.training.loop import EpochReport, Watcher
     from chronospike.training.run_folder import RunFolder
-    from chronospike.training.tensorboard import TensorBoard
-
-Run = Annotated[Path | None, typer.Option("-o", "--output", help="The run folder; not needed with --dry-run.")]
-Preset = Annotated[
-    str | None,
-    typer.Option(metavar=PRESET_METAVAR, help=f"{PRESETS} or a file. Default: the dataset's own, else default."),
-]
 
 
 def train(
     graph: Annotated[str | None, typer.Argument(help="A graph folder or a dataset's name.")] = None,
-    output: Run = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The run folder; not needed with --dry-run.")
+    ] = None,
     method: Annotated[
         str | None, typer.Option(metavar="NAME", help="Method to train: see 'chronospike compare --list'.")
     ] = None,
@@ -61,7 +57,7 @@ def train(
         Path | None, typer.Option(help="Your own split: a file with a node and train, validation or test in each row.")
     ] = None,
     quality: Annotated[
-        Quality | None,
+        Literal["fast", "good", "best"] | None,
         typer.Option(help="One quick network, what the preset says (default), or ten networks and a second stage."),
     ] = None,
     time_limit: Annotated[
@@ -95,23 +91,29 @@ def train(
         raise InputError("--dry-run trains nothing, and --time-limit plans from timed batches: choose one")
     began = time.monotonic()
     given = given_settings(assignments, epochs=epochs, features=features, ratio=ratio, seed=seed)
-    wanted = quality.value if quality is not None else "best" if limit is not None else None
+    wanted = quality or ("best" if limit is not None else None)
     # A dry run needs no folder, and looks at none.
     target = output if output is not None else Path("run")
+
+    def planned() -> Plan:
+        if resume:
+            return _resumed(target, graph, method, preset, given, seeds)
+        return _new(target, graph, method, preset, given, seeds or 1, wanted)
+
     if dry_run:
         from chronospike.cli.estimate import report_estimate
 
-        plan = _planned(target, graph, method, preset, given, seeds, resume, wanted)
+        plan = planned()
         report_estimate(plan.facts["graph"], root, plan.runs[0][1], device, as_json)
         if plan.is_several and not as_json:
             say(f"the same for each of {len(plan.runs)} seeds, one after another")
         return
     # What is wrong with a new run is said before a folder is there.
-    new = None if resume else _planned(target, graph, method, preset, given, seeds, resume, wanted)
+    new = None if resume else planned()
     from chronospike.locks import claim
 
     with claim(target, make=not resume, tell=tell):
-        plan = new or _planned(target, graph, method, preset, given, seeds, resume, wanted)
+        plan = new or planned()
         if not resume:
             from chronospike.cli.seeds import check_output
 
@@ -120,21 +122,6 @@ def train(
         with resumable(advice) if resume else nullcontext():
             clock = Clock(began, limit, is_asked=limit is not None or quality is not None)
             _carry_out(plan, advice, root, split, device, smooth, overwrite, tensorboard, as_json, clock)
-
-
-def _planned(
-    output: Path,
-    graph: str | None,
-    method: str | None,
-    preset: str | None,
-    given: dict[str, Any],
-    seeds: int | None,
-    resume: bool,
-    quality: str | None,
-) -> Plan:
-    if resume:
-        return _resumed(output, graph, method, preset, given, seeds)
-    return _new(output, graph, method, preset, given, seeds or 1, quality)
 
 
 def _carry_out(
@@ -219,10 +206,9 @@ def _carry_out(
                 )
             if plan.is_several:
                 write_seeds(plan, metrics)
-                if not as_json:
-                    test = metrics[seed]["test"]
-                    found = f"Macro-F1 {100 * test['macro_f1']:.2f}, Micro-F1 {100 * test['micro_f1']:.2f}"
-                    say(f"seed {seed}: test {found}")
+                test = metrics[seed]["test"]
+                found = f"Macro-F1 {100 * test['macro_f1']:.2f}, Micro-F1 {100 * test['micro_f1']:.2f}"
+                say(f"seed {seed}: test {found}", unless=as_json)
         if plan.is_several:
             content = write_seeds(plan, metrics)
             print_json(content) if as_json else print_seeds(content, learner.title)
@@ -230,8 +216,7 @@ def _carry_out(
         else:
             print_json(metrics[settings.seed]) if as_json else print_scores(metrics[settings.seed], learner.title)
             written = "metrics.json, predictions.csv, report.html"
-        if not as_json:
-            say(f"wrote {plan.output}: {written}")
+        say(f"wrote {plan.output}: {written}", unless=as_json)
 
 
 def _train_one(
@@ -251,37 +236,33 @@ def _train_one(
     from chronospike.methods.registry import references
     from chronospike.training.checkpoint import read_state
     from chronospike.training.gradient import GradientLearner
+    from chronospike.training.learner import FitContext
     from chronospike.training.memory import memory_errors
     from chronospike.training.runs import execute
-    from chronospike.training.tensorboard import TensorBoard
+    from chronospike.training.tensorboard import epoch_curves
 
     settings = learner.settings
-    if not quiet:
-        size = f"{data.num_nodes:,} nodes, {data.num_steps} steps, features {features}"
-        say(f"{learner.title}, seed {settings.seed}, {size}, {place}")
-        if getattr(settings, "schedule", None) == "cosine" and settings.epochs > run.settings(type(settings)).epochs:
-            say(f"the learning rate follows the cosine schedule of {settings.epochs} epochs from here on")
+    size = f"{data.num_nodes:,} nodes, {data.num_steps} steps, features {features}"
+    say(f"{learner.title}, seed {settings.seed}, {size}, {place}", unless=quiet)
+    if getattr(settings, "schedule", None) == "cosine" and settings.epochs > run.settings(type(settings)).epochs:
+        say(f"the learning rate follows the cosine schedule of {settings.epochs} epochs from here on", unless=quiet)
     has_score = resume and isinstance(learner, GradientLearner) and run.checkpoint.is_file()
     best = read_state(run.checkpoint).best_score if has_score else 0.0
-    curves = TensorBoard(run.path / "tensorboard") if tensorboard else nullcontext()
-    with curves as board, progress("batches") as show, memory_errors(learner.memory_advice):
-        metrics = execute(
-            learner,
-            data,
+    curves = epoch_curves(run.path / "tensorboard") if tensorboard else nullcontext()
+    with curves as write_curves, progress("batches") as show, memory_errors(learner.memory_advice):
+        context = FitContext(
             run,
-            place,
-            references(learner),
-            resume=resume,
-            smooth=smooth,
-            watcher=_watcher(settings, show, board, quiet, max(0.0, best)),
-            on_nodes=lambda done, total: show("scoring", done, total, "nodes"),
+            resume,
+            watcher=_watcher(settings, show, write_curves, quiet, max(0.0, best)),
             on_note=None if quiet else say,
-            on_stage=lambda done, total: show("second stage", done, total, "fits"),
+            on_stage=partial(show, "second stage", unit="fits"),
             deadline=clock.deadline,
             stop=clock.stop,
         )
-    if not metrics["complete"] and not quiet:
-        say(metrics["notes"][0])
+        on_nodes = partial(show, "scoring", unit="nodes")
+        metrics = execute(learner, data, context, place, references(learner), smooth=smooth, on_nodes=on_nodes)
+    if not metrics["complete"]:
+        say(metrics["notes"][0], unless=quiet)
     write_report(run.path)
     return metrics
 
@@ -429,13 +410,14 @@ def prepare_features(
     from chronospike.features.make import ensure_features
 
     def note(text: str) -> None:
-        if not quiet:
-            say(f"note: {text}")
+        say(f"note: {text}", unless=quiet)
 
     return ensure_features(folder, settings, device, parts, make=maker(quiet), on_note=note)
 
 
-def _watcher(settings: Any, show: Any, board: TensorBoard | None, quiet: bool, best_score: float) -> Watcher:
+def _watcher(
+    settings: Any, show: Any, write_curves: Callable[[EpochReport], None] | None, quiet: bool, best_score: float
+) -> Watcher:
     from chronospike.training.loop import Watcher
 
     best = [best_score]
@@ -449,8 +431,8 @@ def _watcher(settings: Any, show: Any, board: TensorBoard | None, quiet: bool, b
 
     def on_epoch(report: EpochReport) -> None:
         best[0] = max(best[0], getattr(report, f"validation_{measure}"))
-        if board is not None:
-            board.on_epoch(report)
+        if write_curves is not None:
+            write_curves(report)
         if not quiet and not sys.stderr.isatty() and (report.best or report.epoch % 10 == 0):
             scores = f"{100 * report.validation_macro_f1:.2f}  Micro-F1 {100 * report.validation_micro_f1:.2f}  "
             found = "" if math.isnan(report.validation_macro_f1) else f"validation Macro-F1 {scores}"

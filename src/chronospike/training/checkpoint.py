@@ -47,7 +47,7 @@ def save_checkpoint(trainer: Trainer, path: Path) -> None:
 
 def load_checkpoint(trainer: Trainer, path: Path) -> None:
     """Bring a new trainer of the same settings to where the checkpoint was written."""
-    tensors, metadata = _checked(path)
+    tensors, metadata = _read(path)
     groups: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "mean": {}, "optimiser": {}}
     try:
         for name, value in tensors.items():
@@ -65,7 +65,7 @@ def load_checkpoint(trainer: Trainer, path: Path) -> None:
 
 def read_state(path: Path) -> State:
     """Where training stood when the checkpoint was written."""
-    _, metadata = _checked(path)
+    _, metadata = _read(path)
     try:
         return _state(json.loads(metadata["state"]))
     except (KeyError, TypeError, ValueError) as error:
@@ -76,29 +76,26 @@ def read_state(path: Path) -> State:
 
 def best_weights(path: Path) -> dict[str, Tensor]:
     """The weights of the best epoch in a checkpoint."""
-    tensors, metadata = _checked(path)
-    del metadata
+    tensors, _ = _read(path)
     return {name.removeprefix("best."): value for name, value in tensors.items() if name.startswith("best.")}
 
 
-def _checked(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    tensors, metadata = _read(path)
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and the metadata, both checked."""
+    if not path.is_file():
+        raise StorageError(f"{path} does not exist: there is nothing to resume. Start the run without --resume")
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            metadata = dict(file.metadata() or {})
+    except (SafetensorError, OSError, ValueError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise StorageError(f"{path} is damaged ({why}). Start again with --overwrite") from error
     if metadata.get("format") != FORMAT or metadata.get("version") != VERSION:
         raise StorageError(f"{path} is not a checkpoint this chronospike can read. Start again with --overwrite")
     if metadata.get("sha256") != _digest(tensors, metadata.get("state", "")):
         raise StorageError(f"{path} is damaged: its checksum is wrong. Start again with --overwrite")
     return tensors, metadata
-
-
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    if not path.is_file():
-        raise StorageError(f"{path} does not exist: there is nothing to resume. Start the run without --resume")
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
-        why = " ".join(str(error).split())[:200]
-        raise StorageError(f"{path} is damaged ({why}). Start again with --overwrite") from error
 
 
 def _digest(tensors: dict[str, Tensor], state: str) -> str:

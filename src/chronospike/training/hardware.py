@@ -28,11 +28,10 @@ def versions() -> dict[str, str]:
 
 def machine(device: torch.device) -> dict[str, Any]:
     """The processor, its CPUs that we may use, the memory, the system, and the GPU if that is the device."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     facts = {
         "processor": _processor(),
         "cpus": len(os.sched_getaffinity(0)),
-        "memory_bytes": memory,
+        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "system": f"{platform.system()} {platform.release()}",
     }
     return {**facts, "gpu": torch.cuda.get_device_name(device)} if device.type == "cuda" else facts

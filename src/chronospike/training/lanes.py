@@ -58,15 +58,16 @@ def in_lanes(
         answer: of exactly `lane` nodes.
         widths: C and d, for no nodes at all.
     """
-    parts = []
+    whole: list[Tensor] = []
     for start in range(0, len(nodes), lane):
         some = nodes[start : start + lane]
         found = answer(np.pad(some, (0, lane - len(some)), mode="edge"))
-        parts.append(tuple(values[: len(some)] for values in found))
+        whole = whole or [values.new_empty(len(nodes), values.shape[1]) for values in found]
+        for values, all_values in zip(found, whole, strict=True):
+            all_values[start : start + len(some)] = values[: len(some)]
         if on_nodes is not None:
             on_nodes(start + len(some), len(nodes))
-    if not parts:
+    if not whole:
         return torch.empty(0, widths[0]), torch.empty(0, widths[1])
     # Brought over at the end: a GPU need not wait after each lane.
-    first, second = (torch.cat(values).cpu() for values in zip(*parts, strict=True))
-    return first, second
+    return whole[0].cpu(), whole[1].cpu()

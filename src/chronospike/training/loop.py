@@ -103,14 +103,15 @@ class Trainer:
         self.batch_nodes = network.batch_nodes(settings.batch_nodes(train), train)
         self.batches = num_batches(train, self.batch_nodes)
         # Weakly: a trainer that holds itself is freed late, and with it what the network holds on a GPU.
-        failure = weakref.WeakMethod(self._failure)
-
-        def on_bad(what: str, batch: int) -> Exception:
-            make = failure()
-            assert make is not None
-            return make(what, batch)
-
-        self.context = StepContext(network, self.optimiser, settings, self.batches, self.batch_nodes, on_bad)
+        this = weakref.proxy(self)
+        self.context = StepContext(
+            network,
+            self.optimiser,
+            settings,
+            self.batches,
+            self.batch_nodes,
+            on_bad=lambda what, batch: this._failure(what, batch),
+        )
         self.step: Step = network.new_step(self.context) or PlainStep(self.context)
 
     @property

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from chronospike.device import settle
 from chronospike.sampling.batches import batches, num_batches
 from chronospike.threads import default_threads
 from chronospike.training.gradient import GradientLearner
@@ -50,14 +51,14 @@ def time_batches(learner: GradientLearner[Any], task: Task) -> Rates:
         for epoch in range(_WARM_UP + _TIMED_BATCHES):
             for nodes in batches(task.split.train, trainer.batch_nodes, task.seed, epoch):
                 if done == _WARM_UP:
-                    _wait(task)
+                    settle(task.device)
                     began = time.perf_counter()
                 is_over = done > _WARM_UP and time.perf_counter() - began > _TIMED_SECONDS
                 if is_over or done == _WARM_UP + _TIMED_BATCHES:
                     break
                 trainer.batch(nodes, epoch, done)
                 done += 1
-        _wait(task)
+        settle(task.device)
         batch = (time.perf_counter() - began) / (done - _WARM_UP)
         some = np.resize(task.known, min(_NODES, max(256, task.graph.num_nodes)))
         network.infer(trainer.model, some)
@@ -113,8 +114,3 @@ def plan(learner: GradientLearner[Any], task: Task, limit: float) -> tuple[Train
         if needed <= room:
             break
     return found, needed
-
-
-def _wait(task: Task) -> None:
-    if task.device.type == "cuda":
-        torch.cuda.synchronize(task.device)

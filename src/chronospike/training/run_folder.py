@@ -38,10 +38,7 @@ if TYPE_CHECKING:
     from chronospike.training.loop import EpochReport
 
 CONFIG, RUN, EPOCHS, METRICS = "config.yaml", "run.json", "metrics.jsonl", "metrics.json"
-FINAL_STAGE, OUT_OF_FOLD = "final_stage.safetensors", "out_of_fold.parquet"
-LABEL_FEATURES = "label_features.safetensors"
-SOFT_TARGETS = "soft_targets.parquet"
-WEIGHTS, PREDICTIONS, LABELS, ATTRIBUTES = "model.safetensors", "predictions.csv", "labels.parquet", "attributes.json"
+PREDICTIONS, LABELS, ATTRIBUTES = "predictions.csv", "labels.parquet", "attributes.json"
 # What may change when a run is resumed: how long it trains, and nothing that decides what is learned.
 MAY_CHANGE = ("epochs", "patience")
 _FACTS = ("graph", "folder", "name", "features", "preset", "command", "data", "edges", "teacher")
@@ -68,27 +65,27 @@ class RunFolder:
 
     @property
     def weights(self) -> Path:
-        return self.path / WEIGHTS
+        return self.path / "model.safetensors"
 
     @property
     def final_stage(self) -> Path:
         """What follows the network: a temperature, perhaps a second stage."""
-        return self.path / FINAL_STAGE
+        return self.path / "final_stage.safetensors"
 
     @property
     def label_features(self) -> Path:
         """What known labels say of every node of the run's own graph."""
-        return self.path / LABEL_FEATURES
+        return self.path / "label_features.safetensors"
 
     @property
     def out_of_fold(self) -> Path:
         """Of the labelled nodes, where there are folds: what networks say of them that have not learned from them."""
-        return self.path / OUT_OF_FOLD
+        return self.path / "out_of_fold.parquet"
 
     @property
     def soft_targets(self) -> Path:
         """Of a distilled run: what it learns instead of labels."""
-        return self.path / SOFT_TARGETS
+        return self.path / "soft_targets.parquet"
 
     @property
     def teacher(self) -> str | None:
@@ -222,20 +219,10 @@ class RunFolder:
             partial.write_text(f"method: {method}\n{write_settings(settings)}", encoding="utf-8")
 
     def _remove_results(self) -> None:
-        results = (
-            EPOCHS,
-            METRICS,
-            PREDICTIONS,
-            WEIGHTS,
-            FINAL_STAGE,
-            LABEL_FEATURES,
-            OUT_OF_FOLD,
-            SOFT_TARGETS,
-            LABELS,
-            ATTRIBUTES,
-        )
+        names = (EPOCHS, METRICS, PREDICTIONS, LABELS, ATTRIBUTES, "report.html")
+        learned = (self.weights, self.final_stage, self.label_features, self.out_of_fold, self.soft_targets)
         checkpoints = (self.checkpoint, self.refit_checkpoint, *self.checkpoint.parent.glob("fold-*.safetensors"))
-        for path in (*(self.path / name for name in (*results, "report.html")), *checkpoints):
+        for path in (*(self.path / name for name in names), *learned, *checkpoints):
             path.unlink(missing_ok=True)
 
     def write_epochs(self, reports: Iterable[EpochReport]) -> None:

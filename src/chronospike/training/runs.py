@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import torch
@@ -14,10 +13,9 @@ from chronospike.data.graph import DynamicGraph
 from chronospike.errors import StorageError
 from chronospike.files import write_json
 from chronospike.training.learner import FitContext, Fitted, Learner, Progress
-from chronospike.training.loop import Watcher
 from chronospike.training.predictions import write_predictions
 from chronospike.training.run_folder import METRICS, PREDICTIONS, RunFolder
-from chronospike.training.scoring import Scored, Started, only_scored, score, start_references
+from chronospike.training.scoring import Started, score, start_references
 from chronospike.training.task import Task, make_task
 
 # What is known of the training itself, which scoring a run again does not change.
@@ -27,35 +25,28 @@ _TRAINING_FACTS = ("seconds_per_epoch", "epochs", "best_epoch", "peak_memory_byt
 def execute(
     learner: Learner[Any],
     graph: DynamicGraph,
-    run: RunFolder,
+    context: FitContext,
     device: torch.device,
     references: Sequence[Learner[Any]] = (),
     *,
-    resume: bool = False,
     smooth: bool = False,
-    watcher: Watcher | None = None,
     on_nodes: Progress | None = None,
-    on_note: Callable[[str], None] | None = None,
-    on_stage: Progress | None = None,
-    deadline: float | None = None,
-    stop: Event | None = None,
 ) -> dict[str, Any]:
-    """Train the run that `run.begin` started (or resume it) and return what `metrics.json` says.
+    """Train the run of the context, which `run.begin` started (or resume it), and return what `metrics.json` says.
 
     Args:
         learner: with the settings of the run; a resumed run may train for longer than it was begun for. The results
             it had stay until there are new ones.
         references: simple methods to be scored beside it.
-        on_note: told, in a line, of what a user might not expect.
-        on_stage, deadline, stop: see `FitContext`.
     """
+    run = context.run
+    assert run is not None
     task = task_of(learner, graph, run, device)
     if task.features is not None:
         run.save_encoder(task.features.encoder)
     started = start_references(references, task)
-    fitted = learner.fit(task, FitContext(run, resume, watcher, on_note, on_stage, deadline, stop))
+    fitted = learner.fit(task, context)
     fitted.save(run)
-    name = run.facts().get("name")
     return evaluate(
         learner,
         fitted,
@@ -63,8 +54,8 @@ def execute(
         references,
         smooth=smooth,
         on_nodes=on_nodes,
-        on_note=on_note,
-        name=name,
+        on_note=context.on_note,
+        name=run.facts().get("name"),
         output=run.path,
         started=started,
     )
@@ -121,11 +112,17 @@ def evaluate(
     scored = score(fitted, references, smooth, on_nodes, earlier.get("validation"), started)
     metrics, of, cost = scored.metrics, fitted.task.graph.num_nodes, fitted.cost
     if not cost.complete:
-        metrics["notes"].append(f"time was up before all was done. To do the rest: {_resume(run)}")
+        rest = shlex.join(["chronospike", "train", "--resume", "-o", str(run.path)])
+        metrics["notes"].append(f"time was up before all was done. To do the rest: {rest}")
     if len(scored.nodes) < of:
-        metrics["notes"].append(only_scored(len(scored.nodes), of, str(run.path)))
+        everyone = shlex.join(["chronospike", "predict", str(run.path), "-o", "predictions.csv"])
+        note = (
+            f"predictions.csv holds the {len(scored.nodes):,} validation and test nodes of {of:,}, "
+            f"since all would take long. For all of them: {everyone}"
+        )
+        metrics["notes"].append(note)
         if on_note is not None:
-            on_note(metrics["notes"][-1])
+            on_note(note)
     metrics |= {"method": learner.name, "title": learner.title, "command": run.facts().get("command")}
     metrics["graph"]["name"] = name
     if run.teacher is not None and output == run.path:
@@ -137,15 +134,7 @@ def evaluate(
     else:
         metrics |= {fact: earlier.get(fact) for fact in _TRAINING_FACTS}
     if output is not None:
-        write_results(scored, fitted, output)
+        write_predictions(output / PREDICTIONS, fitted.task.graph, scored.nodes, scored.probabilities, fitted.split)
+        # Last, since it tells that a run is finished.
+        write_json(output / METRICS, metrics)
     return metrics
-
-
-def _resume(run: RunFolder) -> str:
-    return shlex.join(["chronospike", "train", "--resume", "-o", str(run.path)])
-
-
-def write_results(scored: Scored, fitted: Fitted, output: Path) -> None:
-    """Write `predictions.csv` and, last, `metrics.json`, which tells that a run is finished."""
-    write_predictions(output / PREDICTIONS, fitted.task.graph, scored.nodes, scored.probabilities, fitted.split)
-    write_json(output / METRICS, scored.metrics)

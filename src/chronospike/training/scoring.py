@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError
-from chronospike.threads import Background
+from chronospike.threads import in_background
 from chronospike.training.bagging import BagFitted, Folds, f1
 from chronospike.training.calibration import calibration_facts, with_temperature
 from chronospike.training.hardware import device_name, versions
@@ -31,7 +31,7 @@ _PREDICT_EPOCHS = 10
 _REFERENCE_FOLDS = 5
 
 # Fits that are under way, by the name of the method.
-Started = Mapping[str, Background[Fitted]]
+Started = Mapping[str, Future[Fitted]]
 
 
 @dataclass(frozen=True)
@@ -78,14 +78,12 @@ def score(
     seconds = time.perf_counter() - began
     predicted = probabilities.argmax(axis=1)
     first = fitted.held_out()
-    held_out = predicted
+    held_out = predicted[split.validation]
     if first is not None and first is not fitted and len(split.validation):
-        held_out = predicted.copy()
-        held_out[split.validation] = first.probabilities(split.validation).argmax(axis=1)
-    validation = as_dict(_scores(graph, held_out, split.validation), graph.class_names, len(split.validation))
+        held_out = first.probabilities(split.validation).argmax(axis=1)
     metrics: dict[str, Any] = {
-        "test": as_dict(_scores(graph, predicted, split.test), graph.class_names, len(split.test)),
-        "validation": validation if first is not None else earlier_validation,
+        "test": _scores(graph, predicted[split.test], split.test),
+        "validation": _scores(graph, held_out, split.validation) if first is not None else earlier_validation,
         "refit": {"nodes": len(task.split.train)} if fitted.was_refitted else None,
         "baselines": reference_scores(fitted, references, started or {}),
         "confidently_wrong": confidently_wrong(graph, probabilities, split.test),
@@ -111,8 +109,8 @@ def score(
         )
     if smooth:
         probabilities, strengths = fitted.smoothed(probabilities)
-        found = _scores(graph, probabilities.argmax(axis=1), split.test)
-        metrics["smoothed"] = {"macro_f1": found.macro_f1, "micro_f1": found.micro_f1, "strengths": strengths}
+        found = _scores(graph, probabilities[split.test].argmax(axis=1), split.test)
+        metrics["smoothed"] = {"macro_f1": found["macro_f1"], "micro_f1": found["micro_f1"], "strengths": strengths}
     return Scored(metrics, nodes, probabilities[nodes])
 
 
@@ -122,29 +120,16 @@ def score_nodes(fitted: Fitted, nodes: Nodes) -> Scores:
     return score_predictions(torch.from_numpy(fitted.task.labels(nodes)), predicted, fitted.task.graph.num_classes)
 
 
-def only_scored(nodes: int, of: int, run: str) -> str:
-    """What a reader of the predictions is told where not all nodes were predicted."""
-    command = shlex.join(["chronospike", "predict", run, "-o", "predictions.csv"])
-    return (
-        f"predictions.csv holds the {nodes:,} validation and test nodes of {of:,}, since all would take long. "
-        f"For all of them: {command}"
-    )
-
-
-def _scores(graph: DynamicGraph, predicted: NDArray[np.integer[Any]], nodes: Nodes) -> Scores:
-    """Scores of `predicted [N]` on `nodes`."""
+def _scores(graph: DynamicGraph, predicted: NDArray[np.integer[Any]], nodes: Nodes) -> dict[str, Any]:
+    """Scores of the classes `predicted [K]` of `nodes [K]`, ready for JSON, with the class names."""
     truth = torch.from_numpy(np.asarray(graph.labels)[nodes].astype(np.int64))
-    return score_predictions(truth, torch.from_numpy(predicted[nodes]), graph.num_classes)
-
-
-def as_dict(scores: Scores, class_names: tuple[str, ...], nodes: int) -> dict[str, Any]:
-    """Scores ready for JSON, with the class names."""
+    found = score_predictions(truth, torch.from_numpy(predicted), graph.num_classes)
     return {
-        "macro_f1": scores.macro_f1,
-        "micro_f1": scores.micro_f1,
-        "per_class_f1": dict(zip(class_names, scores.per_class, strict=True)),
-        "confusion": [list(row) for row in scores.confusion],
-        "nodes": nodes,
+        "macro_f1": found.macro_f1,
+        "micro_f1": found.micro_f1,
+        "per_class_f1": dict(zip(graph.class_names, found.per_class, strict=True)),
+        "confusion": [list(row) for row in found.confusion],
+        "nodes": len(nodes),
     }
 
 
@@ -156,7 +141,7 @@ def start_references(references: Sequence[Learner[Any]], task: Task) -> Started:
     if task.device.type != "cuda":
         return {}
     begun = [learner for learner in references if not learner.needs_features]
-    return {learner.name: Background(partial(learner.fit, task)) for learner in begun}
+    return {learner.name: in_background(partial(learner.fit, task)) for learner in begun}
 
 
 def reference_scores(

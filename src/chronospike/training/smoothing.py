@@ -76,14 +76,11 @@ def choose_and_smooth(
         raise InputError("smoothing needs labels of training and of validation nodes, and too few are in the graph")
     assert graph.labels is not None
     labels = np.asarray(graph.labels)
-    operators: dict[float, Operator] = {}
+    operators = {one: recency_operator(graph, one, last_step) for one in {strengths.recency for strengths in GRID}}
     tried = probabilities if first is None else first
     best, best_score, best_values = GRID[0], -1.0, tried
     for strengths in GRID:
-        operator = operators.setdefault(strengths.recency, None)
-        if operator is None:
-            operator = operators[strengths.recency] = recency_operator(graph, strengths.recency, last_step)
-        values = correct_and_smooth(operator, tried, labels, train, strengths)
+        values = correct_and_smooth(operators[strengths.recency], tried, labels, train, strengths)
         score = float((values[validation].argmax(axis=1) == labels[validation]).mean())
         if score > best_score:
             best, best_score, best_values = strengths, score, values

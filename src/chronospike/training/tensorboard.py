@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Self
 
 from chronospike.errors import MissingPackageError
 from chronospike.training.loop import EpochReport
@@ -16,24 +17,18 @@ def require_tensorboard() -> None:
         raise MissingPackageError("tensorboard", "--tensorboard", extra="tensorboard")
 
 
-class TensorBoard:
-    """Writes a report per epoch into `folder` until it is left; read it with `tensorboard --logdir`."""
+@contextmanager
+def epoch_curves(folder: Path) -> Iterator[Callable[[EpochReport], None]]:
+    """What writes a report per epoch into `folder`; read it with `tensorboard --logdir`."""
+    from torch.utils.tensorboard import SummaryWriter
 
-    def __init__(self, folder: Path) -> None:
-        require_tensorboard()
-        from torch.utils.tensorboard import SummaryWriter
+    with SummaryWriter(str(folder)) as writer:
 
-        self._writer = SummaryWriter(str(folder))
+        def write(report: EpochReport) -> None:
+            values = report.as_dict()
+            epoch = values.pop("epoch")
+            for name, value in values.items():
+                writer.add_scalar(name, float(value), epoch)
+            writer.flush()
 
-    def on_epoch(self, report: EpochReport) -> None:
-        values = report.as_dict()
-        epoch = values.pop("epoch")
-        for name, value in values.items():
-            self._writer.add_scalar(name, float(value), epoch)
-        self._writer.flush()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._writer.close()
+        yield write

@@ -23,7 +23,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from chronospike.data.graph import DynamicGraph
-from chronospike.data.splits import make_split
 from chronospike.memory import machine_bytes
 from chronospike.methods.chronospike.inference import GPU_LANE, LANE
 from chronospike.methods.chronospike.memory import COPIES_OF_WEIGHTS, known_bytes
@@ -38,6 +37,7 @@ from chronospike.nn.tree_features import TreeFeatures
 from chronospike.sampling.batches import num_batches
 from chronospike.sampling.tree import widths
 from chronospike.training.node_features import input_width
+from chronospike.training.task import split_for
 
 _PROBES = (2, 3, 4)
 # The C library keeps freed blocks (see `keep_freed_memory`), and what it keeps does not fit the next request
@@ -59,18 +59,18 @@ def estimate(graph: DynamicGraph, settings: ChronoSpikeSettings, features: int) 
     A graph without features is taken to get some, for every step, before training.
 
     Returns:
-        `parameters`, the split (`train`, `validation`, `test`), `batches` an epoch, `steps` the network sees,
-        `tree_nodes` sampled per batch and step, `peak_cpu_bytes` (resident memory of the process if it trains on the
-        CPU), `peak_gpu_bytes` (allocated by torch if on a GPU), and what the CPU's is made of: `base_bytes`,
-        `features_bytes` (standardised), `heap_bytes` and `mapped_bytes`. The mapped part, files of the graph and its
-        features, gives way where memory is short. `activation_bytes` and `graph_bytes` are for comparison.
+        `parameters`, `batches` an epoch, `steps` the network sees, `tree_nodes` sampled per batch and step,
+        `peak_cpu_bytes` (resident memory of the process if it trains on the CPU), `peak_gpu_bytes` (allocated by torch
+        if on a GPU), and what the CPU's is made of: `base_bytes`, `features_bytes` (standardised), `heap_bytes` and
+        `mapped_bytes`. The mapped part, files of the graph and its features, gives way where memory is short.
+        `activation_bytes` and `graph_bytes` are for comparison.
     """
     s = settings
     graph.require(steps=1 if s.static else 2, classes=2)
-    split = make_split(graph, s.ratio, s.validation, s.split_seed, s.split_order)
+    train = len(split_for(graph, s).train)
     steps = 1 if s.static else graph.num_steps
-    size = s.batch_nodes(len(split.train))
-    batch = min(size, len(split.train))
+    size = s.batch_nodes(train)
+    batch = min(size, train)
     model = new_model(s, features, graph.num_classes)
     parameters = model.parameter_count() * max(1, s.folds)
     known = known_bytes(graph, s)
@@ -94,10 +94,7 @@ def estimate(graph: DynamicGraph, settings: ChronoSpikeSettings, features: int) 
     graph_bytes = graph.history.nbytes + graph.snapshot.nbytes
     return {
         "parameters": parameters,
-        "train": len(split.train),
-        "validation": len(split.validation),
-        "test": len(split.test),
-        "batches": num_batches(len(split.train), size),
+        "batches": num_batches(train, size),
         "steps": steps,
         "tree_nodes": batch * sum(widths(s.fanouts)),
         "peak_cpu_bytes": needed + mapped,

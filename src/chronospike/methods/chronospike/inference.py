@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from chronospike.nn.model import ChronoSpike, Record
+from chronospike.training.lanes import evaluating, in_lanes
 from chronospike.training.learner import Progress
 from chronospike.training.task import Nodes
 
@@ -24,7 +25,6 @@ LANE = 256
 GPU_LANE = 2048
 
 
-@torch.no_grad()
 def infer(
     network: ChronoSpikeNetwork, model: ChronoSpike, nodes: Nodes, on_nodes: Progress | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -32,26 +32,20 @@ def infer(
 
     Both are means over `settings.samples` sampled neighbourhoods. `on_nodes(done, total)` is told of progress.
     """
-    settings, device = network.settings, network.task.device
-    was_training = model.training
-    model.eval()
-    width = model.architecture.hidden[-1]
-    lane_size = LANE if device.type == "cpu" else GPU_LANE
-    probabilities = torch.zeros(len(nodes), model.architecture.classes, device=device)
-    embeddings = torch.zeros(len(nodes), width, device=device)
-    for start in range(0, len(nodes), lane_size):
-        lane = nodes[start : start + lane_size]
-        padded = np.pad(lane, (0, lane_size - len(lane)), mode="edge")
-        for sample in range(settings.samples):
+    samples, device = network.settings.samples, network.task.device
+
+    def answer(some: Nodes) -> tuple[Tensor, Tensor]:
+        probabilities = embeddings = torch.zeros((), device=device)
+        for sample in range(samples):
             with network.precision():
-                logits, z = model(network.rows(padded, sample), network.plan)
-            rows = slice(start, start + len(lane))
-            probabilities[rows] += logits[: len(lane)].float().softmax(dim=-1) / settings.samples
-            embeddings[rows] += z[: len(lane)].float() / settings.samples
-        if on_nodes is not None:
-            on_nodes(start + len(lane), len(nodes))
-    model.train(was_training)
-    return probabilities.cpu(), embeddings.cpu()
+                logits, z = model(network.rows(some, sample), network.plan)
+            probabilities = probabilities + logits.float().softmax(dim=-1) / samples
+            embeddings = embeddings + z.float() / samples
+        return probabilities, embeddings
+
+    widths = (model.architecture.classes, model.architecture.hidden[-1])
+    with evaluating(model):
+        return in_lanes(answer, nodes, LANE if device.type == "cpu" else GPU_LANE, widths, on_nodes)
 
 
 @torch.no_grad()
