@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 from sklearn.linear_model import LogisticRegression
@@ -196,11 +198,26 @@ def test_members_that_err_about_different_nodes_share_the_weight() -> None:
     assert ensemble_weights(members, HALVES) == {"one": 13 / 25, "other": 12 / 25}
 
 
-def test_a_probability_of_zero_is_no_infinite_loss() -> None:
-    members = {"sure": certain(HALVES, np.arange(9), 1.0), "blind": np.full((10, 2), 0.5)}
-    weights = ensemble_weights(members, HALVES)
-    assert sum(weights.values()) == pytest.approx(1)
-    assert 0 < weights["blind"] < 1
+def test_one_that_is_too_sure_is_held_back_by_one_that_knows_nothing() -> None:
+    """With share w of one that is certain, and right about nine of ten, the right class has (1 + w) / 2 at nine nodes
+    and (1 - w) / 2 at the tenth: 9 ((1 - w) / 2)² + ((1 + w) / 2)² is least at w = 0.8."""
+    members = {"blind": np.full((10, 2), 0.5), "sure": certain(HALVES, np.arange(9), 1.0)}
+    assert ensemble_weights(members, HALVES) == {"blind": 0.2, "sure": 0.8}
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_no_other_shares_of_two_members_are_nearer_to_the_labels(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 3, 40)
+    members = {name: rng.dirichlet(np.ones(3) + 4 * np.eye(3)[labels][0], 40) for name in "ab"}
+
+    def score(share: float) -> float:
+        mean = share * members["a"] + (1 - share) * members["b"]
+        return float(np.square(mean - np.eye(3)[labels]).sum())
+
+    found = ensemble_weights(members, labels)
+    assert sum(found.values()) == pytest.approx(1)
+    assert score(found.get("a", 0)) <= min(score(k / 25) for k in range(26)) + 1e-9
 
 
 def test_cross_validation_has_the_same_bits_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,8 +33,6 @@ BOOSTED_CLASSES = 40
 
 # Steps of the greedy selection, so that weights are multiples of 4 %.
 _PICKS = 25
-# No probability counts as less than this in a log-loss.
-_FLOOR = 1e-6
 
 # Rows of one pass of the logistic regression: its inputs and outputs fit into the cache of a core.
 _CHUNK = 1024
@@ -235,20 +233,22 @@ def cross_validate(
 
 
 def ensemble_weights(out_of_fold: Mapping[str, Probabilities], labels: Codes) -> dict[str, float]:
-    """Shares, by name, of a weighted mean of these probabilities `[K, C]` that says the labels `[K]` best.
+    """Shares, by name, of the weighted mean of these probabilities `[K, C]` that is nearest to the labels `[K]`.
 
-    Greedy selection with replacement (Caruana and others, 2004): the mean begins empty and takes in, again and again,
-    whatever lowers its log-loss most, the first of equals.
+    Greedy selection with replacement (Caruana and others, 2004) by the Brier score: the mean begins empty and takes in,
+    again and again, whatever lowers Σ (p - y)² most, the first of equals. For weights w that is wᵀ G w - 2 wᵀ b up to a
+    constant, where G are the products of the members with each other and b those with the labels.
     """
-    own = {name: values[np.arange(len(labels)), labels] for name, values in out_of_fold.items()}
-    taken = dict.fromkeys(own, 0)
-    total = np.zeros(len(labels))
+    values = list(out_of_fold.values())
+    products = np.array([[float((one * other).sum()) for other in values] for one in values])
+    hits = np.array([float(one[np.arange(len(labels)), labels].sum()) for one in values])
+    counts = np.zeros(len(values))
     for size in range(1, _PICKS + 1):
-        losses = {name: -np.log(np.maximum((total + values) / size, _FLOOR)).sum() for name, values in own.items()}
-        best = min(losses, key=lambda name: losses[name])
-        taken[best] += 1
-        total += own[best]
-    return {name: count / _PICKS for name, count in taken.items() if count}
+        tried = (counts + np.eye(len(values))) / size
+        scores = ((tried @ products) * tried).sum(axis=1) - 2 * tried @ hits
+        # Rounded, or the last digits would choose among equals.
+        counts[np.argmin((scores / len(labels)).round(12))] += 1
+    return {name: float(count / _PICKS) for name, count in zip(out_of_fold, counts, strict=True) if count}
 
 
 def _fit(
