@@ -6,10 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from benchmarks.features import random_walks
 from chronospike.features import noise
-from chronospike.features.biased_walks import UNIFORM, walk_bias
-from chronospike.features.biased_walks import random_walks as biased_walks
+from chronospike.features.biased_walks import UNIFORM, random_walks, walk_bias
 from chronospike.features.noise import (
     NoiseTable,
     counted_visits,
@@ -35,16 +33,14 @@ def test_expected_visits_are_the_mean_of_counted_ones() -> None:
     snapshot = cumulative_snapshot(six_nodes(), 3)
     rounds = 4000
     keys = [derive_key(1, i) for i in range(rounds)]
-    counts = sum(
-        np.bincount(random_walks(snapshot, walk_starts(snapshot, k), 6, k, 1).ravel(), minlength=6) for k in keys
-    )
+    counts = sum(np.bincount(random_walks(snapshot, walk_starts(snapshot, k), 6, k).ravel(), minlength=6) for k in keys)
     assert counts / rounds == pytest.approx(expected_visits(snapshot, 6), abs=0.1)
 
 
 def test_visits_of_walks_with_a_memory_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(noise, "_COUNTED_TOKENS", 20)
     snapshot, bias = sorted_rows(cumulative_snapshot(six_nodes(directed=True), 3)), walk_bias(0.5, 2, directed=True)
-    walks = biased_walks(snapshot, walk_starts(snapshot, 7), 10, 7, bias)
+    walks = random_walks(snapshot, walk_starts(snapshot, 7), 10, 7, bias)
     visits = visits_of(snapshot, 10, bias, 7)
     assert visits.tolist() == [int((walks == node).sum()) for node in range(6)]
     assert (visits == counted_visits(snapshot, 10, bias, 7, threads=1)).all()
