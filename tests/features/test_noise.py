@@ -7,15 +7,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from chronospike.features import noise
-from chronospike.features.biased_walks import UNIFORM, random_walks, walk_bias
+from chronospike.features.biased_walks import random_walks, walk_bias
+from chronospike.features.deepwalk import CpuTrainer
 from chronospike.features.noise import (
     NoiseTable,
     counted_visits,
     draw_noise,
     expected_visits,
     noise_table,
-    visits_of,
 )
+from chronospike.features.skipgram import initial_tables
 from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key, sorted_rows, walk_starts
 from chronospike.rng import derive
 from tests.path_of_four import path_of_four
@@ -41,14 +42,15 @@ def test_visits_of_walks_with_a_memory_are_counted(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(noise, "_COUNTED_TOKENS", 20)
     snapshot, bias = sorted_rows(cumulative_snapshot(six_nodes(directed=True), 3)), walk_bias(0.5, 2, directed=True)
     walks = random_walks(snapshot, walk_starts(snapshot, 7), 10, 7, bias)
-    visits = visits_of(snapshot, 10, bias, 7)
+    visits = CpuTrainer(snapshot, initial_tables(snapshot.keys, 4, 0), 10, 1, bias, 7).visits
     assert visits.tolist() == [int((walks == node).sum()) for node in range(6)]
-    assert (visits == counted_visits(snapshot, 10, bias, 7, threads=1)).all()
+    assert (visits == counted_visits(snapshot, 10, bias, 7, threads=2)).all()
 
 
 def test_visits_of_uniform_walks_are_expected_ones() -> None:
     snapshot = cumulative_snapshot(six_nodes(), 3)
-    assert (visits_of(snapshot, 10, UNIFORM, 7) == expected_visits(snapshot, 10)).all()
+    trainer = CpuTrainer(snapshot, initial_tables(snapshot.keys, 4, 0), 10, 1)
+    assert (trainer.visits == expected_visits(snapshot, 10)).all()
 
 
 def test_a_node_never_visited_has_no_expected_visits() -> None:

@@ -16,7 +16,7 @@ from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError, MissingPackageError
 from chronospike.features.biased_walks import UNIFORM, Bias
 from chronospike.features.huffman import HuffmanTree, huffman_tree
-from chronospike.features.noise import noise_table, visits_of
+from chronospike.features.noise import counted_visits, expected_visits, noise_table
 from chronospike.features.options import DeepWalk, Progress, Start
 from chronospike.features.skipgram import MeanLoss, OnWalks, Schedule, Table, initial_tables, train_on_graph
 from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key, walk_starts
@@ -46,7 +46,10 @@ class CpuTrainer:
         key: int = 0,
     ) -> None:
         self.snapshot, self.tables, self.length, self.threads, self.bias = snapshot, tables, length, threads, bias
-        self.visits = visits_of(snapshot, length, bias, key, threads)
+        if bias.is_uniform:
+            self.visits = expected_visits(snapshot, length)
+        else:
+            self.visits = counted_visits(snapshot, length, bias, key, threads)
         self.noise = noise_table(self.visits)
         self.tree: HuffmanTree | None = None
         self.inner: Table | None = None
