@@ -25,16 +25,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chronospike.compiled import njit
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ingest import import_graph
+from chronospike.features.biased_walks import random_walks
 from chronospike.features.deepwalk import DeepWalkSteps
 from chronospike.features.noise import NoiseTable, expected_visits, noise_table
 from chronospike.features.options import DeepWalk
-from chronospike.features.skipgram import _CHUNK_TOKENS, Schedule, Table, initial_tables
-from chronospike.features.skipgram_kernels import draw_ahead, row_buffers, train_walk, walk_buffers
-from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key, walk_into, walk_starts
-from chronospike.rng_kernels import derive_numba
+from chronospike.features.skipgram import _CHUNK_TOKENS, Schedule, Table, _train_on_walks, initial_tables
+from chronospike.features.walks import cumulative_snapshot, derive_key, walk_starts
 from chronospike.threads import run_chunks
 
 OPTIONS = DeepWalk()
@@ -61,24 +59,6 @@ def micro_f1(features: NDArray[Any], labels: NDArray[Any], split_seed: int = SPL
     return 100 * float(f1_score(labels[test], model.predict(features[test]), average="micro"))
 
 
-def random_walks(
-    snapshot: Snapshot, starts: NDArray[np.int32], length: int, key: int, threads: int | None = None
-) -> NDArray[np.int32]:
-    """`[W, length]` uniform walks, one from each start; -1 after the end of one that met a node without neighbours."""
-    walks = np.full((len(starts), length), -1, dtype=np.int32)
-    base, keys = np.uint64(key), snapshot.keys[starts]
-    run_chunks(lambda low, high: _fill(walks, *snapshot.rows, starts, keys, base, low, high), len(starts), threads)
-    return walks
-
-
-@njit
-def _fill(
-    walks: Any, indptr: Any, degrees: Any, neighbours: Any, starts: Any, keys: Any, base: Any, low: Any, high: Any
-) -> None:
-    for w in range(low, high):
-        walk_into(walks[w], indptr, degrees, neighbours, starts[w], derive_numba(base, keys[w]))
-
-
 def train_on_walks(
     tables: tuple[Table, Table],
     walks: NDArray[np.int32],
@@ -89,31 +69,15 @@ def train_on_walks(
     """`train_on_graph` for a `[W, L]` matrix of walks (-1 after the end of a short one), keyed by their numbers."""
     window, negatives, key, rate, drop = schedule
     settings = window, negatives, np.uint64(key), float(rate), float(drop)
+    rows, keys = (*tables, tables[0][:0]), np.arange(len(walks))
     chunk = max(1, _CHUNK_TOKENS // walks.shape[1])
     for first in range(0, len(walks), chunk):
 
         def work(low: int, high: int, first: int = first) -> None:
-            _train_on_walks(*tables, walks, *noise, *settings, first + low, first + high)
+            share = slice(first + low, first + high)
+            _train_on_walks(*rows, walks[share], keys[share], *noise, None, None, None, 0, *settings, first + low, 0)
 
         run_chunks(work, min(chunk, len(walks) - first), threads)
-
-
-@njit
-def _train_on_walks(
-    inputs: Any, outputs: Any, walks: Any, thresholds: Any, nodes: Any, aliases: Any,
-    window: Any, negatives: Any, base: Any, rate: Any, drop: Any, low: Any, high: Any,
-) -> None:  # fmt: skip
-    length = walks.shape[1]
-    walk, reach, drawn = walk_buffers(length, negatives)
-    rows, before, targets, changes, gains = row_buffers(length, inputs.shape[1], negatives)
-    for w in range(low, high):
-        size = 0
-        while size < length and walks[w, size] >= 0:
-            walk[size] = walks[w, size]
-            size += 1
-        draw_ahead(reach, drawn, size, derive_numba(base, w), length, window, thresholds, nodes, aliases)
-        now = np.float32(rate - drop * w)
-        train_walk(inputs, outputs, walk, reach, drawn, rows, before, targets, changes, gains, size, window, now)
 
 
 def all_walks(graph: DynamicGraph, step: int, seed: int) -> NDArray[np.int32]:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronospike.data.csr import _pair_order, _sorted_unique, history_and_snapshot, smallest_int
+from chronospike.data.csr import _sorted_unique, history_and_snapshot, smallest_int
 from tests.six_nodes import six_nodes
 
 # What node 0 knew before each step, and what it saw at each step, read off the list in six_nodes.
@@ -87,4 +87,3 @@ def test_sorting_without_a_packed_key_gives_the_same(listed: list[tuple[int, int
     loose = _sorted_unique(rows, steps, neighbours, 5, 2**31 - 1)
     for a, b in zip(packed, loose, strict=True):
         assert np.array_equal(a, b)
-    assert np.array_equal(_pair_order(rows, neighbours, 8), _pair_order(rows, neighbours, 2**32))

@@ -142,10 +142,3 @@ def test_until_a_step_is_a_prefix_that_ends_with_it() -> None:
 def test_until_a_step_that_is_not_there_is_refused(step: int) -> None:
     with pytest.raises(GraphError, match=rf"step {step} is outside 0\.\.3"):
         _log([1, 2, 4, 8], [0, 1, 1, 3], 4).until(step)
-
-
-def test_in_both_directions_each_event_is_followed_by_its_reverse() -> None:
-    both = _log([1, 2], [0, 2], 3).both_directions()
-    assert _rows(both) == [(0, 1, 1), (1, 0, 1), (0, 2, 2), (2, 0, 2)]
-    assert both.step_offsets.tolist() == [0, 2, 2, 4]
-    both.check(3, 3)

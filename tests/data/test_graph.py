@@ -8,6 +8,7 @@ import pytest
 from chronospike.data.attributes import default_columns
 from chronospike.data.csr import TimeSlicedCSR
 from chronospike.errors import GraphError
+from tests.path_of_four import path_of_four
 from tests.six_nodes import six_nodes
 
 
@@ -26,6 +27,10 @@ def test_a_directed_source_is_not_isolated() -> None:
     assert np.flatnonzero(graph.isolated).tolist() == [5]
     assert graph.history.before(3, 3).tolist() == []
     assert graph.history.before(3, 4).tolist() == [2]
+
+
+def test_a_directed_source_counts_as_seen_from_its_first_edge_on() -> None:
+    assert path_of_four(directed=True).seen_by(0).tolist() == [True] * 4
 
 
 def test_repr_says_what_the_graph_is() -> None:

@@ -7,10 +7,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.features import random_walks
 from chronospike.errors import ChronoSpikeError, InputError
-from chronospike.features.biased_walks import random_walks as biased_walks
-from chronospike.features.biased_walks import walk_bias
+from chronospike.features.biased_walks import random_walks, walk_bias
 from chronospike.features.noise import counted_visits, expected_visits, noise_table
 from chronospike.features.options import DeepWalk
 from chronospike.features.skipgram import MeanLoss, Schedule, initial_tables, train_on_graph
@@ -61,7 +59,7 @@ def test_walks_with_a_memory_equal_those_of_the_cpu(p: float, q: float, directed
     starts = walk_starts(snapshot, 1)
     device = gpu.DeviceSnapshot(snapshot, torch.device(DEVICE))
     walks = device.random_walks(torch.from_numpy(starts).to(DEVICE), 12, 2**63 + 9, bias)
-    assert (walks.cpu().numpy() == biased_walks(snapshot, starts, 12, 2**63 + 9, bias)).all()
+    assert (walks.cpu().numpy() == random_walks(snapshot, starts, 12, 2**63 + 9, bias)).all()
 
 
 def test_a_walk_with_a_memory_ends_where_that_of_the_cpu_does() -> None:
@@ -69,7 +67,7 @@ def test_a_walk_with_a_memory_ends_where_that_of_the_cpu_does() -> None:
     starts = np.array([0, 3, 2, 1], dtype=np.int32)
     device = gpu.DeviceSnapshot(snapshot, torch.device(DEVICE))
     walks = device.random_walks(torch.from_numpy(starts).to(DEVICE), 9, 4, bias).cpu().numpy()
-    assert (walks == biased_walks(snapshot, starts, 9, 4, bias)).all()
+    assert (walks == random_walks(snapshot, starts, 9, 4, bias)).all()
     assert walks[1].tolist() == [3] + [-1] * 8
 
 
@@ -177,7 +175,7 @@ def test_measured_loss_is_that_of_the_reference(p: float, q: float, monkeypatch:
     plain = tables[0].astype(float), tables[1].astype(float)
     parts = [
         reference.walk_loss(*plain, walk[walk >= 0].tolist(), length, noise, schedule, int(walk[0]))
-        for walk in biased_walks(snapshot, starts, length, schedule.key, bias)
+        for walk in random_walks(snapshot, starts, length, schedule.key, bias)
     ]
     assert loss.pairs == sum(pairs for _, pairs in parts)
     assert loss.total == pytest.approx(sum(total for total, _ in parts), rel=1e-5)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from chronospike.features.biased_walks import walk_bias
-from chronospike.features.hierarchical import HierarchicalTrainer
+from chronospike.features.deepwalk import HierarchicalTrainer
 from chronospike.features.skipgram import MeanLoss, Schedule, initial_tables
 from chronospike.features.walks import Snapshot, cumulative_snapshot, sorted_rows, walk_starts
 from tests.features import reference

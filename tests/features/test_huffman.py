@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from chronospike.errors import GraphError
 from chronospike.features.huffman import HuffmanTree, huffman_tree
@@ -16,8 +17,13 @@ def path(tree: HuffmanTree, node: int) -> list[tuple[int, int]]:
     place, found = int(tree.leaves[node]), []
     while tree.parents[place] >= 0:
         found.append((int(tree.parents[place]), int(tree.bits[place])))
-        place = tree.num_inner + 1 + int(tree.parents[place])
+        place = len(tree.parents) // 2 + 1 + int(tree.parents[place])
     return found
+
+
+def code_lengths(tree: HuffmanTree) -> NDArray[np.int64]:
+    """`[N]` turns from each leaf to the root."""
+    return np.array([len(path(tree, node)) for node in range(len(tree.leaves))])
 
 
 def least_length(counts: list[float]) -> float:
@@ -33,14 +39,14 @@ def least_length(counts: list[float]) -> float:
 
 def test_code_lengths_give_the_known_answer() -> None:
     tree = huffman_tree(np.array([5.0, 2.0, 1.0, 1.0]))
-    assert tree.code_lengths().tolist() == [1, 2, 3, 3]
+    assert code_lengths(tree).tolist() == [1, 2, 3, 3]
     assert tree.depth == 3
 
 
 @pytest.mark.parametrize("visits", [[5.0, 2.0, 1.0, 1.0], [0.3, 7.0, 0.0, 2.5, 2.5, 0.0, 9.0], [1.0] * 13])
 def test_probabilities_of_the_leaves_add_up_to_one(visits: list[float]) -> None:
     tree, rng = huffman_tree(np.array(visits)), np.random.default_rng(2)
-    theta, v = rng.normal(size=(tree.num_inner, 6)), rng.normal(size=6)
+    theta, v = rng.normal(size=(len(tree.parents) // 2, 6)), rng.normal(size=6)
     total = 0.0
     for node in np.flatnonzero(visits):
         turns = path(tree, int(node))
@@ -51,8 +57,9 @@ def test_probabilities_of_the_leaves_add_up_to_one(visits: list[float]) -> None:
 @given(st.lists(st.integers(1, 1000), min_size=2, max_size=60))
 def test_a_code_is_as_short_as_can_be(counts: list[int]) -> None:
     tree = huffman_tree(np.array(counts, dtype=float))
-    assert float(tree.code_lengths() @ counts) == least_length([float(count) for count in counts])
-    assert sum(2.0 ** -int(length) for length in tree.code_lengths()) == 1
+    assert float(code_lengths(tree) @ counts) == least_length([float(count) for count in counts])
+    assert sum(2.0 ** -int(length) for length in code_lengths(tree)) == 1
+    assert tree.depth == code_lengths(tree).max()
 
 
 def test_a_node_without_visits_has_no_leaf_and_changes_no_path() -> None:

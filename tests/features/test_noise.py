@@ -6,18 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from benchmarks.features import random_walks
 from chronospike.features import noise
-from chronospike.features.biased_walks import UNIFORM, walk_bias
-from chronospike.features.biased_walks import random_walks as biased_walks
+from chronospike.features.biased_walks import random_walks, walk_bias
+from chronospike.features.deepwalk import CpuTrainer
 from chronospike.features.noise import (
     NoiseTable,
     counted_visits,
     draw_noise,
     expected_visits,
     noise_table,
-    visits_of,
 )
+from chronospike.features.skipgram import initial_tables
 from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key, sorted_rows, walk_starts
 from chronospike.rng import derive
 from tests.path_of_four import path_of_four
@@ -35,24 +34,23 @@ def test_expected_visits_are_the_mean_of_counted_ones() -> None:
     snapshot = cumulative_snapshot(six_nodes(), 3)
     rounds = 4000
     keys = [derive_key(1, i) for i in range(rounds)]
-    counts = sum(
-        np.bincount(random_walks(snapshot, walk_starts(snapshot, k), 6, k, 1).ravel(), minlength=6) for k in keys
-    )
+    counts = sum(np.bincount(random_walks(snapshot, walk_starts(snapshot, k), 6, k).ravel(), minlength=6) for k in keys)
     assert counts / rounds == pytest.approx(expected_visits(snapshot, 6), abs=0.1)
 
 
 def test_visits_of_walks_with_a_memory_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(noise, "_COUNTED_TOKENS", 20)
     snapshot, bias = sorted_rows(cumulative_snapshot(six_nodes(directed=True), 3)), walk_bias(0.5, 2, directed=True)
-    walks = biased_walks(snapshot, walk_starts(snapshot, 7), 10, 7, bias)
-    visits = visits_of(snapshot, 10, bias, 7)
+    walks = random_walks(snapshot, walk_starts(snapshot, 7), 10, 7, bias)
+    visits = CpuTrainer(snapshot, initial_tables(snapshot.keys, 4, 0), 10, 1, bias, 7).visits
     assert visits.tolist() == [int((walks == node).sum()) for node in range(6)]
-    assert (visits == counted_visits(snapshot, 10, bias, 7, threads=1)).all()
+    assert (visits == counted_visits(snapshot, 10, bias, 7, threads=2)).all()
 
 
 def test_visits_of_uniform_walks_are_expected_ones() -> None:
     snapshot = cumulative_snapshot(six_nodes(), 3)
-    assert (visits_of(snapshot, 10, UNIFORM, 7) == expected_visits(snapshot, 10)).all()
+    trainer = CpuTrainer(snapshot, initial_tables(snapshot.keys, 4, 0), 10, 1)
+    assert (trainer.visits == expected_visits(snapshot, 10)).all()
 
 
 def test_a_node_never_visited_has_no_expected_visits() -> None:

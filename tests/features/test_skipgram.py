@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from benchmarks.features import random_walks, train_on_walks
-from chronospike.features.biased_walks import walk_bias
+from benchmarks.features import train_on_walks
+from chronospike.features.biased_walks import random_walks, walk_bias
 from chronospike.features.noise import NoiseTable, expected_visits, noise_table
 from chronospike.features.skipgram import MeanLoss, Schedule, initial_tables, train_on_graph
 from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key, sorted_rows, walk_starts

@@ -14,8 +14,7 @@ from chronospike.data.events import Events, Steps
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
 from chronospike.errors import InputError
-from chronospike.features.deepwalk import CpuTrainer
-from chronospike.features.hierarchical import HierarchicalTrainer
+from chronospike.features.deepwalk import CpuTrainer, HierarchicalTrainer
 from chronospike.features.skipgram import initial_tables
 from chronospike.methods import deepwalk
 from chronospike.methods.deepwalk import DeepWalkLearner, DeepWalkSettings, SkipGramEmbedder

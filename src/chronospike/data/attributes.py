@@ -87,20 +87,19 @@ class Binding:
     plan: tuple[NDArray[Any], ...]
     notes: list[str] = field(default_factory=list)
 
-    def encode(self, rows: NDArray[Any], out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+    def encode(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         """`[K, width]` inputs for the attributes `rows [K, c]`."""
         # Numba takes a while to load, and most of what imports this module never gets here.
         from chronospike.data.attribute_kernel import encode_rows
 
-        if out is None:
-            out = np.empty((len(rows), len(self.start)), dtype=np.float32)
-        target, size = out, max(1, _CHUNK_VALUES // max(1, rows.shape[1]))
+        out = np.empty((len(rows), len(self.start)), dtype=np.float32)
+        size = max(1, _CHUNK_VALUES // max(1, rows.shape[1]))
 
         def work(start: int, stop: int) -> None:
             for low in range(start, stop, size):
                 high = min(low + size, stop)
                 part = np.ascontiguousarray(rows[low:high], dtype=np.float32)
-                encode_rows(part, target[low:high], self.start, self.scale, *self.plan)
+                encode_rows(part, out[low:high], self.start, self.scale, *self.plan)
 
         run_chunks(work, len(rows))
         return out

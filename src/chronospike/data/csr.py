@@ -97,9 +97,10 @@ def history_and_snapshot(
     """
     rows, steps, neighbours = _sorted_unique(rows, steps, neighbours, num_steps, num_nodes)
     snapshot = _from_sorted(rows, steps, neighbours, num_nodes, num_steps)
-    by_pair = _pair_order(rows, neighbours, num_nodes)
+    # There are fewer than 2^31 nodes. Within a pair the stable order keeps the steps ascending, so the first of each
+    # run is the earliest.
+    by_pair = np.argsort(rows.astype(np.int64) * num_nodes + neighbours, kind="stable")
     first = np.ones(len(rows), dtype=bool)
-    # Within a pair the stable order keeps the steps ascending, so the first of each run is the earliest.
     first[1:] = (np.diff(rows[by_pair]) != 0) | (np.diff(neighbours[by_pair]) != 0)
     kept = np.sort(by_pair[first])
     history = _from_sorted(rows[kept], steps[kept], neighbours[kept], num_nodes, num_steps)
@@ -124,13 +125,6 @@ def _sorted_unique(
     fresh = np.ones(len(rows), dtype=bool)
     fresh[1:] = (np.diff(rows) != 0) | (np.diff(steps) != 0) | (np.diff(neighbours) != 0)
     return rows[fresh].astype(node), steps[fresh].astype(np.int32), neighbours[fresh].astype(node)
-
-
-def _pair_order(rows: IntArray, neighbours: IntArray, num_nodes: int) -> NDArray[np.int64]:
-    """A stable order by (row, neighbour)."""
-    if num_nodes * num_nodes < 2**63:
-        return np.argsort(rows.astype(np.int64) * num_nodes + neighbours, kind="stable")
-    return np.lexsort((neighbours, rows))
 
 
 def _from_sorted(

@@ -95,13 +95,6 @@ class EventLog:
         end = int(self.step_offsets[step + 1])
         return EventLog(self.source[:end], self.target[:end], self.time[:end], self.step_offsets[: step + 2])
 
-    def both_directions(self) -> EventLog:
-        """`[2 E]` events, still in the order of time: each is followed by its reverse."""
-        ends = np.stack([self.source, self.target], axis=1)
-        return EventLog(
-            ends.reshape(-1), ends[:, ::-1].reshape(-1), np.repeat(self.time, 2), 2 * np.asarray(self.step_offsets)
-        )
-
     def check(self, num_nodes: int, num_steps: int) -> None:
         """Raise `GraphError` naming what does not fit a graph of so many nodes and steps."""
         for name, kinds in _EVENT_DTYPES.items():

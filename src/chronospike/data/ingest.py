@@ -114,20 +114,12 @@ def events_from_networkx(graph: Any, time: str = "time", *, time_unit: str | Non
         time_unit: `s`, `ms`, `us` or `ns` for numbers that are Unix time.
     """
     snapshots, is_sequence = _snapshots(graph)
-    sources: list[Any] = []
-    targets: list[Any] = []
-    times: list[Any] = []
-    positions: list[int] = []
-    for step, snapshot in enumerate(snapshots):
-        for u, v, value in snapshot.edges(data=time):
-            sources.append(u)
-            targets.append(v)
-            times.append(value)
-            positions.append(step)
-    if not sources:
+    edges = [(*edge, step) for step, snapshot in enumerate(snapshots) for edge in snapshot.edges(data=time)]
+    if not edges:
         raise InputError("networkx graph: no edges")
+    sources, targets, times, positions = zip(*edges, strict=True)
     if is_sequence and all(value is None for value in times):
-        times = list(positions)
+        times = positions
     if None in times:
         bad = times.index(None)
         raise InputError(_no_time(snapshots[positions[bad]], sources[bad], targets[bad], time))
@@ -160,12 +152,11 @@ def _ids(nodes: Iterable[Any]) -> dict[Any, Any]:
     """Node to id: text and integers as they are, the rest as text; nodes that would share an id are refused."""
     plain = (str, int, np.integer)
     named = {node: node if isinstance(node, plain) and not isinstance(node, bool) else str(node) for node in nodes}
-    if len({str(name) for name in named.values()}) < len(named):
-        seen: dict[str, Any] = {}
-        for node, name in named.items():
-            if str(name) in seen:
-                raise InputError(f"networkx graph: nodes {seen[str(name)]!r} and {node!r} would share the id '{name}'")
-            seen[str(name)] = node
+    seen: dict[str, Any] = {}
+    for node, name in named.items():
+        first = seen.setdefault(str(name), node)
+        if first is not node:
+            raise InputError(f"networkx graph: nodes {first!r} and {node!r} would share the id '{name}'")
     return named
 
 

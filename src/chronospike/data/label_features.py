@@ -66,7 +66,8 @@ def label_features(
     fold_of[known] = folds
     result = np.empty((graph.num_nodes, len(recencies), kinds, classes), dtype=np.float32)
 
-    everyone = _one_hot(graph.num_nodes, classes, known, labels)
+    everyone = np.zeros((graph.num_nodes, classes))
+    everyone[known, labels] = 1.0
     weights = _class_weights(fold_of, everyone)
     for place, recency in enumerate(recencies):
         operator = recency_operator(graph, recency, last_step)
@@ -143,12 +144,6 @@ def _class_weights(fold_of: Nodes, start: NDArray[np.float64]) -> NDArray[np.flo
     # The last row, at -1, is that of nodes without a fold, which read all.
     others = counts.sum(axis=0) - counts
     return np.asarray(np.divide(1, others, where=others > 0, out=np.zeros_like(others))[fold_of])
-
-
-def _one_hot(nodes: int, classes: int, known: Nodes, labels: Nodes) -> NDArray[np.float64]:
-    values = np.zeros((nodes, classes))
-    values[known, labels] = 1.0
-    return values
 
 
 def _shares(values: NDArray[np.float64]) -> NDArray[np.float64]:

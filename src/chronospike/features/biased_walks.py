@@ -12,8 +12,8 @@ weight, which is exact and needs no table for each edge. What makes that quick:
   p and q, however far from 1, cost more than about twice the better of the two ways.
 * A thread makes 16 walks side by side, so that the memory for one is under way while it works on the others.
 
-The words of a step are those of `walks.walk_into`, so p = q = 1 gives the same walks; a proposal after the first takes
-its word 2^32 further on. In a directed graph x counts as a neighbour of t if a walk can go from t to x.
+Step i takes word i of the walk's own stream, and a proposal after the first its word 2^32 further on, so that uniform
+walks, p = q = 1, take one word a step. In a directed graph x counts as a neighbour of t if a walk can go from t to x.
 """
 
 from __future__ import annotations
@@ -86,7 +86,12 @@ def fill_walks(
 
 
 def random_walks(
-    snapshot: Snapshot, starts: NDArray[np.int32], length: int, key: int, bias: Bias, threads: int | None = None
+    snapshot: Snapshot,
+    starts: NDArray[np.int32],
+    length: int,
+    key: int,
+    bias: Bias = UNIFORM,
+    threads: int | None = None,
 ) -> Walks:
     """`[W, length]`, see `fill_walks`."""
     walks = np.empty((len(starts), length), dtype=np.int32)

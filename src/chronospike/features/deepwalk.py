@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError, MissingPackageError
 from chronospike.features.biased_walks import UNIFORM, Bias
-from chronospike.features.noise import noise_table, visits_of
+from chronospike.features.huffman import HuffmanTree, huffman_tree
+from chronospike.features.noise import counted_visits, expected_visits, noise_table
 from chronospike.features.options import DeepWalk, Progress, Start
 from chronospike.features.skipgram import MeanLoss, OnWalks, Schedule, Table, initial_tables, train_on_graph
-from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key, seen_nodes, walk_starts
+from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key, walk_starts
 from chronospike.optional import has_triton
 
 if TYPE_CHECKING:
@@ -45,14 +46,20 @@ class CpuTrainer:
         key: int = 0,
     ) -> None:
         self.snapshot, self.tables, self.length, self.threads, self.bias = snapshot, tables, length, threads, bias
-        self.visits = visits_of(snapshot, length, bias, key, threads)
+        if bias.is_uniform:
+            self.visits = expected_visits(snapshot, length)
+        else:
+            self.visits = counted_visits(snapshot, length, bias, key, threads)
         self.noise = noise_table(self.visits)
+        self.tree: HuffmanTree | None = None
+        self.inner: Table | None = None
 
     def train_pass(
         self, starts: NDArray[np.int32], schedule: Schedule, on_walks: OnWalks | None, loss: MeanLoss | None = None
     ) -> None:
         walks = starts, self.length, self.noise, schedule
-        train_on_graph(self.tables, self.snapshot, *walks, self.threads, on_walks, self.bias, loss)
+        tree = self.tree, self.inner
+        train_on_graph(self.tables, self.snapshot, *walks, self.threads, on_walks, self.bias, loss, *tree)
 
     @property
     def learned(self) -> dict[str, Table]:
@@ -61,6 +68,34 @@ class CpuTrainer:
 
     def finish(self) -> Tables:
         return self.tables
+
+
+class HierarchicalTrainer(CpuTrainer):
+    """`CpuTrainer` with hierarchical softmax. With no negatives in the schedule it is the only objective.
+
+    Attributes:
+        inner: `[V - 1, d]` the rows of the tree's inner nodes, which begin at zero.
+    """
+
+    tree: HuffmanTree
+    inner: Table
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        tables: Tables,
+        length: int,
+        threads: int | None,
+        bias: Bias = UNIFORM,
+        key: int = 0,
+    ) -> None:
+        super().__init__(snapshot, tables, length, threads, bias, key)
+        self.tree = huffman_tree(self.visits)
+        self.inner = np.zeros((len(self.tree.parents) // 2, tables[0].shape[1]), dtype=np.float32)
+
+    @property
+    def learned(self) -> dict[str, Table]:
+        return {**super().learned, "inner": self.inner}
 
 
 def make_trainer(
@@ -128,7 +163,7 @@ class DeepWalkSteps:
             self._train(trainer, snapshot, step)
             tables = trainer.finish()
         if self.options.unseen == "zero":
-            tables[0][~seen_nodes(snapshot)] = 0
+            tables[0][~self.graph.seen_by(step)] = 0
         return tables
 
     def _starting_tables(self, step: int) -> Tables:
@@ -143,7 +178,7 @@ class DeepWalkSteps:
         wanted = (self.graph.num_nodes, options.dimension)
         if previous[0].shape != wanted or previous[1].shape != wanted:
             raise InputError(f"deepwalk: the previous tables have shape {list(previous[0].shape)}, not {list(wanted)}")
-        seen = seen_nodes(cumulative_snapshot(self.graph, step - 1))
+        seen = self.graph.seen_by(step - 1)
         fresh[0][seen] = previous[0][seen]
         return fresh[0], previous[1].astype(np.float32)
 

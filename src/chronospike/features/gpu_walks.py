@@ -1,4 +1,4 @@
-"""Random walks on a GPU, one a lane: the walks of `walks.py` and `biased_walks.py`, draw for draw.
+"""Random walks on a GPU, one a lane: the walks of `biased_walks.py`, draw for draw.
 
 Import this module only where Triton is installed. With TRITON_INTERPRET=1 it runs on the CPU, for tests.
 """
@@ -159,7 +159,7 @@ class DeviceSnapshot:
         self.indptr, self.degrees, self.neighbours, self.keys = (upload(array, device) for array in snapshot)
 
     def random_walks(self, starts: torch.Tensor, length: int, key: int, bias: Bias = UNIFORM) -> torch.Tensor:
-        """`[W, length]` int32, the walks of `walks.walk_into` or `biased_walks`; -1 after the end of a short one."""
+        """`[W, length]` int32, the walks of `biased_walks.fill_walks`; -1 after the end of a short one."""
         walks = torch.full((len(starts), length), -1, dtype=torch.int32, device=self.device)
         arrays = walks, self.indptr, self.degrees, self.neighbours, self.keys, starts, key_tensor(key, self.device)
         with on(self.device):

@@ -27,17 +27,6 @@ class HuffmanTree(NamedTuple):
     bits: NDArray[np.int8]
     depth: int
 
-    @property
-    def num_inner(self) -> int:
-        """Rows of the table of outputs."""
-        return len(self.parents) // 2
-
-    def code_lengths(self) -> NDArray[np.int32]:
-        """`[N]` edges from each leaf to the root, 0 for a node without a leaf."""
-        lengths = np.zeros(len(self.leaves), dtype=np.int32)
-        _measure(self.leaves, self.parents, lengths)
-        return lengths
-
 
 def huffman_tree(visits: NDArray[np.float64]) -> HuffmanTree:
     """The tree for nodes that are visited so often; those without visits have no leaf."""
@@ -49,16 +38,18 @@ def huffman_tree(visits: NDArray[np.float64]) -> HuffmanTree:
     leaves = np.full(len(visits), -1, dtype=np.int32)
     leaves[nodes[order]] = np.arange(len(nodes))
     parents, bits = np.full(2 * len(nodes) - 1, -1, np.int32), np.zeros(2 * len(nodes) - 1, np.int8)
-    _merge(visits[nodes[order]], parents, bits)
-    tree = HuffmanTree(leaves, parents, bits, 0)
-    return tree._replace(depth=int(tree.code_lengths().max()))
+    depth = _merge(visits[nodes[order]], parents, bits)
+    return HuffmanTree(leaves, parents, bits, depth)
 
 
 @njit
-def _merge(counts: Any, parents: Any, bits: Any) -> None:
-    """Join the two rarest until one is left. Inner nodes come up in ascending order, so two queues do for a heap."""
+def _merge(counts: Any, parents: Any, bits: Any) -> Any:
+    """Join the two rarest until one is left, and return how deep the tree is.
+
+    Inner nodes come up in ascending order, so two queues do for a heap.
+    """
     size = len(counts)
-    weights = np.empty(size - 1)
+    weights, heights = np.empty(size - 1), np.ones(size - 1, np.int64)
     leaf = inner = 0
     for new in range(size - 1):
         weights[new] = 0.0
@@ -70,15 +61,7 @@ def _merge(counts: Any, parents: Any, bits: Any) -> None:
             else:
                 chosen = size + inner
                 weights[new] += weights[inner]
+                heights[new] = max(heights[new], heights[inner] + 1)
                 inner += 1
             parents[chosen], bits[chosen] = new, child
-
-
-@njit
-def _measure(leaves: Any, parents: Any, lengths: Any) -> None:
-    size = (len(parents) + 1) // 2
-    for node in range(len(leaves)):
-        place = leaves[node]
-        while place >= 0 and parents[place] >= 0:
-            lengths[node] += 1
-            place = size + parents[place]
+    return heights[-1]

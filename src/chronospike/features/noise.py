@@ -41,13 +41,6 @@ class NoiseTable(NamedTuple):
     aliases: NDArray[np.int32]
 
 
-def visits_of(snapshot: Snapshot, length: int, bias: Bias, key: int, threads: int | None = None) -> NDArray[np.float64]:
-    """`[N]` how often walks come to each node: expected if they are uniform, else counted in walks of this `key`."""
-    if bias.is_uniform:
-        return expected_visits(snapshot, length)
-    return counted_visits(snapshot, length, bias, key, threads)
-
-
 def expected_visits(snapshot: Snapshot, length: int) -> NDArray[np.float64]:
     """`[N]` expected number of visits in walks of `length` nodes, one from each node that has a neighbour."""
     mass = (snapshot.degrees > 0).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Skip-gram with negative sampling on random walks, compiled for the CPU.
+"""Skip-gram on random walks with negative sampling, hierarchical softmax or both, compiled for the CPU.
 
 word2vec's conventions: the window of a centre is drawn from 1..window; a negative that equals the positive is skipped;
 the learning rate falls linearly; input rows start in ±1/(2d), output rows at zero. As in gensim, the input row is the
@@ -8,6 +8,10 @@ context's and the output row the centre's. Two things make it quick without chan
   matrix product, done four contexts and two outputs at a time;
 * the input row of each position in the walk is kept in a buffer while it can be in a window, and its change is added
   to the table when it leaves. Threads (Hogwild, no locks) then rarely touch the same memory.
+
+Hierarchical softmax predicts the centre from each context by the turns of its path in Huffman's tree: with x the
+context's input row and θ the row of an inner node, a turn costs -log σ((1 - 2 bit) θ·x). Where both objectives are
+trained, all scores of a centre are taken at the old values and the changes are added up, as word2vec does.
 
 The result is the same bits again with one thread, and not with several. `tests/features/reference.py` says the same
 thing slowly.
@@ -23,11 +27,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chronospike.compiled import njit
-from chronospike.features.biased_walks import UNIFORM, Bias, Walks, fill_walks
+from chronospike.features.biased_walks import UNIFORM, Bias, fill_walks
+from chronospike.features.huffman import HuffmanTree
 from chronospike.features.noise import NoiseTable
 from chronospike.features.skipgram_kernels import (
     count_pairs,
     draw_ahead,
+    path_loss,
     read_walk,
     row_buffers,
     train_walk,
@@ -99,11 +105,6 @@ class MeanLoss:
         return self.total / max(1, self.pairs)
 
 
-# Of walks `[W, L]`, the keys of their starts `[W]` and the place of the first in the schedule: trains on them in turn
-# and returns the loss of those that were measured, and how many pairs these have.
-TrainOnWalks = Callable[[Walks, NDArray[np.int64], int], tuple[float, int]]
-
-
 def train_on_graph(
     tables: tuple[Table, Table],
     snapshot: Snapshot,
@@ -115,30 +116,20 @@ def train_on_graph(
     on_walks: OnWalks | None = None,
     bias: Bias = UNIFORM,
     loss: MeanLoss | None = None,
+    tree: HuffmanTree | None = None,
+    inner: Table | None = None,
 ) -> None:
-    """Train in place on one walk from each of `starts`."""
+    """Make a walk from each of `starts` and train in place on it in the same thread: no corpus is held.
+
+    Args:
+        tree, inner: for hierarchical softmax, with the rows of its inner nodes. With no negatives in the schedule it is
+            the only objective.
+    """
     window, negatives, key, rate, drop = schedule
     settings, every = (window, negatives, np.uint64(key), float(rate), float(drop)), loss.every if loss else 0
-
-    def train(walks: Walks, keys: NDArray[np.int64], first: int) -> tuple[float, int]:
-        measured: tuple[float, int] = _train_on_walks(*tables, walks, keys, *noise, *settings, first, every)
-        return measured
-
-    train_in_chunks(train, snapshot, starts, length, key, threads, on_walks, bias, loss)
-
-
-def train_in_chunks(
-    train: TrainOnWalks,
-    snapshot: Snapshot,
-    starts: NDArray[np.int32],
-    length: int,
-    key: int,
-    threads: int | None,
-    on_walks: OnWalks | None,
-    bias: Bias,
-    loss: MeanLoss | None,
-) -> None:
-    """Make a walk from each of `starts` and train on it in the same thread: no corpus is held."""
+    inputs, outputs = tables
+    rows = inputs, outputs if negatives else None, inputs[:0] if inner is None else inner
+    paths = tree or (None, None, None, 0)
     # A chunk after the other, so that the threads go down the learning rate together.
     chunk = max(1, (_MEASURED_TOKENS if loss else _CHUNK_TOKENS) // length)
     walks, keys = np.empty((min(chunk, len(starts)), length), dtype=np.int32), snapshot.keys[starts]
@@ -147,9 +138,9 @@ def train_in_chunks(
         count = min(chunk, len(starts) - first)
 
         def work(low: int, high: int, first: int = first) -> None:
-            share = slice(first + low, first + high)
-            fill_walks(walks[low:high], snapshot, starts[share], key, bias)
-            measured.append(train(walks[low:high], keys[share], first + low))
+            share, own = slice(first + low, first + high), walks[low:high]
+            fill_walks(own, snapshot, starts[share], key, bias)
+            measured.append(_train_on_walks(*rows, own, keys[share], *noise, *paths, *settings, first + low, every))
 
         run_chunks(work, count, threads)
         if loss:
@@ -173,19 +164,29 @@ def _fill_uniform(inputs: Any, keys: Any, base: Any, low: Any, high: Any) -> Non
 
 @njit
 def _train_on_walks(
-    inputs: Any, outputs: Any, walks: Any, keys: Any, thresholds: Any, nodes: Any, aliases: Any,
+    inputs: Any, outputs: Any, inner: Any, walks: Any, keys: Any, thresholds: Any, nodes: Any, aliases: Any,
+    leaves: Any, parents: Any, bits: Any, depth: Any,
     window: Any, negatives: Any, base: Any, rate: Any, drop: Any, first: Any, every: Any,
 ) -> Any:  # fmt: skip
+    """The loss of the walks that are measured, before the tables learn from them, and how many pairs these have."""
     length = walks.shape[1]
     walk, reach, drawn = walk_buffers(length, negatives)
-    rows, before, targets, changes, gains = row_buffers(length, inputs.shape[1], negatives)
+    # Rows for the path first, then for the centre and its negatives.
+    rows, before, targets, changes, gains = row_buffers(length, inputs.shape[1], depth + negatives)
+    path, turns = np.empty(depth, np.int64), np.empty(depth, np.float32)
     loss, pairs = 0.0, 0
     for w in range(len(walks)):
         size = read_walk(walks, w, walk)
         draw_ahead(reach, drawn, size, derive_numba(base, keys[w]), length, window, thresholds, nodes, aliases)
         if every > 0 and (first + w) % every == 0:
-            loss += walk_loss(inputs, outputs, walk, reach, drawn, size)
+            if leaves is not None:
+                loss += path_loss(inputs, inner, walk, reach, size, leaves, parents, bits, path, turns)
+            if outputs is not None:
+                loss += walk_loss(inputs, outputs, walk, reach, drawn, size)
             pairs += count_pairs(reach, size)
         now = np.float32(rate - drop * (first + w))
-        train_walk(inputs, outputs, walk, reach, drawn, rows, before, targets, changes, gains, size, window, now)
+        train_walk(
+            inputs, outputs, inner, walk, reach, drawn, leaves, parents, bits, path, turns,
+            rows, before, targets, changes, gains, size, window, now,
+        )  # fmt: skip
     return loss, pairs

@@ -53,6 +53,22 @@ def walk_loss(inputs: Any, outputs: Any, walk: Any, reach: Any, drawn: Any, size
     return loss
 
 
+@njit
+def path_loss(
+    inputs: Any, inner: Any, walk: Any, reach: Any, size: Any,
+    leaves: Any, parents: Any, bits: Any, path: Any, turns: Any,
+) -> Any:  # fmt: skip
+    """The same of the turns on the path of each centre."""
+    loss = 0.0
+    for i in range(size):
+        steps = find_path(leaves, walk[i], parents, bits, path, turns)
+        for j in range(max(0, i - reach[i]), min(size, i + reach[i] + 1)):
+            if j != i:
+                for step in range(steps):
+                    loss += output_loss(inputs, inner, walk[j], path[step], 2.0 * turns[step] - 1.0)
+    return loss
+
+
 @njit(fastmath=FAST)
 def output_loss(inputs: Any, outputs: Any, node: Any, output: Any, sign: Any) -> Any:
     """-log σ(sign · z·x) of an input row x and an output row z."""
@@ -61,6 +77,18 @@ def output_loss(inputs: Any, outputs: Any, node: Any, output: Any, sign: Any) ->
         score += x[d] * z[d]
     signed = sign * np.float64(score)
     return max(0.0, -signed) + np.log1p(np.exp(-abs(signed)))
+
+
+@njit
+def find_path(leaves: Any, node: Any, parents: Any, bits: Any, path: Any, turns: Any) -> Any:
+    """Write the inner nodes above a node's leaf, and 1 for a turn to the first child, 0 to the second; how many."""
+    size = (len(parents) + 1) // 2
+    steps, place = 0, np.int64(leaves[node])
+    while place >= 0 and parents[place] >= 0:
+        path[steps], turns[steps] = parents[place], np.float32(1 - bits[place])
+        place = size + parents[place]
+        steps += 1
+    return steps
 
 
 @njit
@@ -101,10 +129,15 @@ def draw_ahead(
 
 @njit(fastmath=FAST)
 def train_walk(
-    inputs: Any, outputs: Any, walk: Any, reach: Any, drawn: Any,
+    inputs: Any, outputs: Any, inner: Any, walk: Any, reach: Any, drawn: Any,
+    leaves: Any, parents: Any, bits: Any, path: Any, turns: Any,
     rows: Any, before: Any, targets: Any, changes: Any, gains: Any, size: Any, window: Any, rate: Any,
 ) -> None:  # fmt: skip
-    negatives, count = drawn.shape[1], len(gains)
+    """The output rows of a centre are those of its path, if there is a tree, then with negatives its own and theirs.
+
+    `leaves` is None without a tree, `outputs` without negatives: the kernel is then compiled without these.
+    """
+    negatives = drawn.shape[1]
     for i in range(size):
         prefetch(inputs, walk[i])
     for i in range(min(window, size)):
@@ -112,31 +145,51 @@ def train_walk(
     for i in range(size):
         if i + window < size:
             enter(inputs, walk[i + window], rows, before, i + window)
-        if i + _AHEAD < size:
+        if outputs is not None and i + _AHEAD < size:
             prefetch(outputs, walk[i + _AHEAD])
             for k in range(negatives):
                 prefetch(outputs, drawn[i + _AHEAD, k])
         low, high = max(0, i - reach[i]), min(size, i + reach[i] + 1)
-        enter(outputs, walk[i], targets, changes, 0)
-        for k in range(negatives):
-            enter(outputs, drawn[i, k], targets, changes, 1 + k)
-        for r in range(0, count, 2):
+        steps = 0
+        if leaves is not None:
+            steps = find_path(leaves, walk[i], parents, bits, path, turns)
+        for step in range(steps):
+            prefetch(inner, path[step])
+        for step in range(steps):
+            enter(inner, path[step], targets, changes, step)
+        used = steps
+        if outputs is not None:
+            used += 1 + negatives
+            enter(outputs, walk[i], targets, changes, steps)
+            for k in range(negatives):
+                enter(outputs, drawn[i, k], targets, changes, steps + 1 + k)
+        for r in range(0, used, 2):
             for first in range(low, high, ROWS):
                 scores(rows, targets, gains, r, first)
-        to_gains(gains, 0, low, high, np.float32(1), rate)
-        for k in range(negatives):
-            skipped = drawn[i, k] == walk[i]
-            to_gains(gains, 1 + k, low, high, np.float32(0), np.float32(0) if skipped else rate)
+        for step in range(steps):
+            to_gains(gains, step, low, high, turns[step], rate)
+        if outputs is not None:
+            to_gains(gains, steps, low, high, np.float32(1), rate)
+            for k in range(negatives):
+                skipped = drawn[i, k] == walk[i]
+                to_gains(gains, steps + 1 + k, low, high, np.float32(0), np.float32(0) if skipped else rate)
+        if used % 2 == 1:
+            # The row that makes them even is left from another centre.
+            for j in range(low, high):
+                gains[used, j] = np.float32(0)
         silence(gains, i, high)
-        for r in range(0, count, 2):
+        for r in range(0, used, 2):
             for first in range(low, high, ROWS):
                 change_outputs(rows, changes, gains, r, first)
-        for r in range(0, count, 2):
+        for r in range(0, used, 2):
             for first in range(low, high, ROWS):
                 change_inputs(rows, targets, gains, r, first)
-        leave(outputs, walk[i], changes, targets, 0)
-        for k in range(negatives):
-            leave(outputs, drawn[i, k], changes, targets, 1 + k)
+        for step in range(steps):
+            leave(inner, path[step], changes, targets, step)
+        if outputs is not None:
+            leave(outputs, walk[i], changes, targets, steps)
+            for k in range(negatives):
+                leave(outputs, drawn[i, k], changes, targets, steps + 1 + k)
         if i >= window:
             leave(inputs, walk[i - window], rows, before, i - window)
     for i in range(max(0, size - window), size):

@@ -1,8 +1,8 @@
-"""Random walks on a cumulative snapshot: the edges of steps up to and including t.
+"""What random walks go on: the cumulative snapshot, with the edges of steps up to and including t.
 
 Draws are counter-based (`chronospike.rng`), so that a walk is a function of (seed, step, epoch, pass, the start's id)
-and not of the threads or the device that make it, nor of nodes that come later. `gpu_walks.py` makes the same walks,
-`biased_walks.py` many at a time and with a memory of the node before.
+and not of the threads or the device that make it, nor of nodes that come later. `biased_walks.py` makes the walks, and
+`gpu_walks.py` the same ones on a GPU.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from chronospike.compiled import njit
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import GraphError
 from chronospike.rng import derive
-from chronospike.rng_kernels import below_numba, derive_numba
 from chronospike.threads import run_chunks
 
 
@@ -71,13 +70,6 @@ def derive_key(*parts: int) -> int:
     return key
 
 
-def seen_nodes(snapshot: Snapshot) -> NDArray[np.bool_]:
-    """`[N]` True for nodes that a walk can come to: those with an edge so far, in either direction."""
-    seen = snapshot.degrees > 0
-    _mark_neighbours(*snapshot.rows, seen)
-    return seen
-
-
 def walk_starts(snapshot: Snapshot, key: int) -> NDArray[np.int32]:
     """Every node that has a neighbour, once, in an order that `key` decides."""
     nodes = np.flatnonzero(snapshot.degrees).astype(np.int32)
@@ -85,28 +77,7 @@ def walk_starts(snapshot: Snapshot, key: int) -> NDArray[np.int32]:
 
 
 @njit
-def walk_into(walk: Any, indptr: Any, degrees: Any, neighbours: Any, start: Any, key: Any) -> Any:
-    """Write the walk from `start` and return how many nodes it has."""
-    node = np.int64(start)
-    walk[0] = node
-    for i in range(1, len(walk)):
-        degree = degrees[node]
-        if degree == 0:
-            return i
-        node = np.int64(neighbours[indptr[node] + below_numba(derive_numba(key, i), degree)])
-        walk[i] = node
-    return len(walk)
-
-
-@njit
 def _sort_rows(indptr: Any, degrees: Any, neighbours: Any, starts: Any, rows: Any, low: Any, high: Any) -> None:
     for node in range(low, high):
         first = indptr[node]
         rows[starts[node] : starts[node + 1]] = np.sort(neighbours[first : first + degrees[node]])
-
-
-@njit
-def _mark_neighbours(indptr: Any, degrees: Any, neighbours: Any, seen: Any) -> None:
-    for node in range(len(degrees)):
-        for edge in range(indptr[node], indptr[node] + degrees[node]):
-            seen[neighbours[edge]] = True

@@ -18,8 +18,7 @@ from chronospike.config import Count, Positive
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError
 from chronospike.features.biased_walks import UNIFORM, Bias
-from chronospike.features.deepwalk import CpuTrainer, make_trainer
-from chronospike.features.hierarchical import HierarchicalTrainer
+from chronospike.features.deepwalk import CpuTrainer, HierarchicalTrainer, make_trainer
 from chronospike.features.skipgram import MeanLoss, Schedule, initial_tables
 from chronospike.features.walks import cumulative_snapshot, sorted_rows, walk_starts
 from chronospike.methods.embedding import (

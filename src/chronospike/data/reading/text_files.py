@@ -52,15 +52,15 @@ def read_text_table(
     return Sheet(table, path.name, layout.named, row_of=row_of)
 
 
-def read_head(path: Path, size: int = HEAD_BYTES) -> tuple[bytes, bool]:
+def read_head(path: Path) -> tuple[bytes, bool]:
     """The first bytes and whether they are all; refuses what is not UTF-8 text at first sight."""
     with open_stream(path) as stream:
-        head = stream.read(size + 1)
+        head = stream.read(HEAD_BYTES + 1)
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise InputError(f"{path.name}: UTF-16 text. Save the file as UTF-8")
     if b"\0" in head:
         raise InputError(f"{path.name}: not a text file. CSV, TSV, TXT, JSON lines, Parquet and Feather can be read")
-    return head[:size], len(head) <= size
+    return head[:HEAD_BYTES], len(head) <= HEAD_BYTES
 
 
 def _by_arrow(path: Path, layout: Layout) -> pa.Table:
