@@ -21,13 +21,14 @@ def data(classes: int, rows: int = 2000, values: int = 60) -> tuple[NDArray[np.f
 
 @pytest.mark.parametrize("classes", [2, 3, 7])
 @pytest.mark.parametrize("leaves", [2, 15])
-def test_with_a_bin_for_every_value_it_is_scikit_learns(classes: int, leaves: int) -> None:
+@pytest.mark.parametrize("penalty", [0.0, 5.0])
+def test_with_a_bin_for_every_value_it_is_scikit_learns(classes: int, leaves: int, penalty: float) -> None:
     rows, labels = data(classes)
     model = HistGradientBoostingClassifier(
-        max_iter=20, max_leaf_nodes=leaves, learning_rate=0.2, early_stopping=False
-    )  # fmt: skip
+        max_iter=20, max_leaf_nodes=leaves, learning_rate=0.2, early_stopping=False, l2_regularization=penalty
+    )
     model.fit(rows[:1500], labels[:1500])
-    found = fit_boosting(rows[:1500], labels[:1500], 20, leaves, 0.2).probabilities(rows[1500:])
+    found = fit_boosting(rows[:1500], labels[:1500], 20, leaves, 0.2, penalty=penalty).probabilities(rows[1500:])
     np.testing.assert_allclose(found, model.predict_proba(rows[1500:]), atol=1e-6)
 
 
@@ -49,6 +50,33 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr("chronospike.threads.default_threads", lambda threads=threads: threads)
         found.append(fit_boosting(rows, labels, 4, 6, 0.1).probabilities(rows).tobytes())
     assert found[0] == found[1]
+
+
+def test_a_leaf_by_hand() -> None:
+    """Twenty rows a leaf, each with gradient ½ and curvature ¼: 0.1 · 10 / (5 + 5)."""
+    rows = np.repeat([[0.0], [1.0]], 20, axis=0).astype(np.float32)
+    forest = fit_boosting(rows, np.repeat([0, 1], 20), 1, 2, 0.1, penalty=5.0)
+    np.testing.assert_allclose(sorted(forest.value[:, 0]), [-0.1, 0.1])
+
+
+def test_a_tree_splits_by_its_share_of_the_columns_and_each_by_others() -> None:
+    rows, labels = data(3)
+    forest = fit_boosting(rows, labels, 20, 15, 0.1, columns_share=1 / 3)
+    ends = [*forest.roots[1:], len(forest.feature)]
+    used = [set(forest.feature[root:end]) - {-1} for root, end in zip(forest.roots, ends, strict=True)]
+    assert max(map(len, used)) == 2
+    assert set.union(*used) == set(range(6))
+    # What is not drawn is not known: the trees of all columns are others.
+    assert fit_boosting(rows, labels, 20, 15, 0.1).tensors()["feature"].tolist() != forest.feature.tolist()
+
+
+def test_columns_are_drawn_by_the_seed() -> None:
+    rows, labels = data(3)
+    one, again, other = (
+        fit_boosting(rows, labels, 3, 6, 0.1, columns_share=0.5, seed=seed).probabilities(rows) for seed in (0, 0, 1)
+    )
+    assert np.array_equal(one, again)
+    assert not np.array_equal(one, other)
 
 
 def test_too_few_rows_for_a_leaf_are_told_apart_by_their_shares_alone() -> None:

@@ -24,7 +24,15 @@ _LEAST_CURVATURE = 1e-3
 
 
 def fit_boosting(
-    rows: Rows, codes: NDArray[np.int64], rounds: int, leaves: int, learning_rate: float, leaf_nodes: int = 20
+    rows: Rows,
+    codes: NDArray[np.int64],
+    rounds: int,
+    leaves: int,
+    learning_rate: float,
+    leaf_nodes: int = 20,
+    penalty: float = 0.0,
+    columns_share: float = 1.0,
+    seed: int = 0,
 ) -> Forest:
     """Fit to rows `[K, d]` and codes `[K]` that all occur, at least two of them.
 
@@ -33,6 +41,8 @@ def fit_boosting(
         leaves: of a tree, at most.
         learning_rate: share of each tree.
         leaf_nodes: fewest rows in a leaf.
+        penalty: on the squares of the leaves' values.
+        columns_share: of the columns that a tree may split by, drawn for each tree.
     """
     classes = int(codes.max()) + 1
     columns = 1 if classes == 2 else classes
@@ -46,14 +56,18 @@ def fit_boosting(
     feature = np.full((rounds, columns, size), -1, dtype=np.int32)
     split, left = np.zeros_like(feature), np.zeros_like(feature)
     value = np.zeros((rounds, columns, size))
+    width = len(binned)
+    some = max(1, round(columns_share * width))
     for number in range(rounds):
         run_chunks(lambda low, high: _derivatives(raw, codes, gradient, curvature, low, high), len(rows))
 
         def grow(low: int, high: int, number: int = number) -> None:
             for column in range(low, high):
                 tree = (feature[number, column], split[number, column], left[number, column], value[number, column])
-                inputs = (binned, gradient[column], curvature[column], raw[column])
-                trees[number, column] = _grow(*inputs, *tree, leaves, leaf_nodes, learning_rate)
+                drawn = np.sort(np.random.default_rng((seed, number, column)).permutation(width)[:some])
+                inputs = (binned[drawn], gradient[column], curvature[column], raw[column])
+                trees[number, column] = _grow(*inputs, *tree, leaves, leaf_nodes, learning_rate, penalty + 1e-15)
+                feature[number, column] = np.where(tree[0] < 0, -1, drawn[tree[0]])
 
         run_chunks(grow, columns)
     return _forest(edges, trees, feature, split, left, value, baseline)
@@ -123,13 +137,13 @@ def _add_up(binned: Any, rows: Any, gradient: Any, curvature: Any, sums: Any, co
 
 
 @njit
-def _best_split(sums: Any, counts: Any, rows: int, leaf_nodes: int) -> Any:
+def _best_split(sums: Any, counts: Any, rows: int, leaf_nodes: int, penalty: float) -> Any:
     """The fall of the loss (twice it), the column, the last bin on the left, and how many rows are there."""
     whole_g, whole_h = 0.0, 0.0
     for place in range(sums.shape[1]):
         whole_g += sums[0, place, 0]
         whole_h += sums[0, place, 1]
-    before = whole_g * whole_g / (whole_h + 1e-15)
+    before = whole_g * whole_g / (whole_h + penalty)
     best = (0.0, -1, 0, 0)
     if rows < 2 * leaf_nodes:
         return best
@@ -147,7 +161,7 @@ def _best_split(sums: Any, counts: Any, rows: int, leaf_nodes: int) -> Any:
                 continue
             if whole_h - h < _LEAST_CURVATURE:
                 break
-            gain = g * g / (h + 1e-15) + (whole_g - g) ** 2 / (whole_h - h + 1e-15) - before
+            gain = g * g / (h + penalty) + (whole_g - g) ** 2 / (whole_h - h + penalty) - before
             if gain > best[0]:
                 best = (gain, column, place, count)
     return best
@@ -156,7 +170,7 @@ def _best_split(sums: Any, counts: Any, rows: int, leaf_nodes: int) -> Any:
 @njit
 def _grow(
     binned: Any, gradient: Any, curvature: Any, raw: Any, feature: Any, split: Any, left: Any, value: Any,
-    leaves: int, leaf_nodes: int, learning_rate: float,
+    leaves: int, leaf_nodes: int, learning_rate: float, penalty: float,
 ) -> Any:  # fmt: skip
     """Write a tree and return how many nodes it has; `raw` gets its values. The right child follows the left one."""
     width, count = binned.shape
@@ -168,7 +182,7 @@ def _grow(
     place, size = np.zeros(leaves, np.int64), np.zeros(leaves, np.int64)
     last[0] = count
     _add_up(binned, rows, gradient, curvature, sums[0], counts[0])
-    gain[0], column[0], place[0], size[0] = _best_split(sums[0], counts[0], count, leaf_nodes)
+    gain[0], column[0], place[0], size[0] = _best_split(sums[0], counts[0], count, leaf_nodes, penalty)
     used, nodes = 1, 1
     while used < leaves:
         leaf = int(np.argmax(gain[:used]))
@@ -203,14 +217,14 @@ def _grow(
             counts[large] -= counts[small]
             for one_of in (leaf, new):
                 gain[one_of], column[one_of], place[one_of], size[one_of] = _best_split(
-                    sums[one_of], counts[one_of], last[one_of] - first[one_of], leaf_nodes
+                    sums[one_of], counts[one_of], last[one_of] - first[one_of], leaf_nodes, penalty
                 )
     for leaf in range(used):
         g, h = 0.0, 0.0
         for k in range(first[leaf], last[leaf]):
             g += gradient[rows[k]]
             h += curvature[rows[k]]
-        step = -learning_rate * g / (h + 1e-15)
+        step = -learning_rate * g / (h + penalty)
         value[node[leaf]] = step
         for k in range(first[leaf], last[leaf]):
             raw[rows[k]] += step

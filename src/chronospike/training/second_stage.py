@@ -49,6 +49,9 @@ class StageSettings:
             chance out of fold.
         rounds, leaves, learning_rate: gradient boosting: a tree per class each round, leaves and share of each tree.
         max_nodes: at most so many training nodes of one fit, the classes in proportion.
+        penalty, columns_share: gradient boosting: on the squares of the leaves' values, and of the columns that a tree
+            may split by. With 5 and 0.3 instead of 0 and 1 it is as good on held-out nodes of DBLP and PubMed, surer
+            of what it is right about, and three times as fast.
     """
 
     strength: float = 1.0
@@ -58,6 +61,8 @@ class StageSettings:
     leaves: int = 15
     learning_rate: float = 0.1
     max_nodes: int = 50_000
+    penalty: float = 5.0
+    columns_share: float = 0.3
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,7 +304,8 @@ def _fit_part(base: str, rows: Rows, codes: Codes, seed: int, s: StageSettings) 
     if base == "boosting":
         from chronospike.training.boosting import fit_boosting
 
-        return fit_boosting(rows, codes, s.rounds, s.leaves, s.learning_rate)
+        sizes = (s.rounds, s.leaves, s.learning_rate)
+        return fit_boosting(rows, codes, *sizes, penalty=s.penalty, columns_share=s.columns_share, seed=seed)
     # Here, so that what only predicts does not wait for scikit-learn.
     from sklearn.ensemble import ExtraTreesClassifier
 
