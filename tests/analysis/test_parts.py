@@ -2,8 +2,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from chronospike.analysis.parts import about_scores, best_first, part_rows, simple_rows
+from chronospike.analysis import parts
+from chronospike.analysis.parts import about_scores, best_first, part_rows, simple_rows, without_network
 from chronospike.analysis.run_files import Metrics
+from chronospike.training import final_stage
 from tests.analysis.conftest import example_metrics
 
 
@@ -49,3 +51,17 @@ def test_scores_held_out_in_two_ways_are_told_apart(built: dict[str, Any]) -> No
     text = about_scores([*part_rows(_metrics(**built)), *simple_rows(_metrics(**built))])
     assert "Held-out scores of one network (mean of 5) are those of the validation nodes." in text
     assert "Held-out scores of 5 networks together, second stage: logistic regression and" in text
+
+
+def test_the_part_that_reads_no_network_is_found_by_its_name() -> None:
+    """The page does without the package that gives parts their names, and so has this one again."""
+    assert parts.LABELS_ALONE == final_stage.LABELS_ALONE
+
+
+def test_a_network_that_adds_nothing_is_said_to(built: dict[str, Any]) -> None:
+    chosen = next(part for part in built["parts"] if part.get("chosen"))
+    alone = {**chosen, "name": "labels alone", "chosen": False}
+    others = [part for part in built["parts"] if part["name"] != "labels alone"]
+    assert "The network adds nothing" in without_network(_metrics(**{**built, "parts": [*others, alone]}))
+    worse = {**alone, "held_out": {**alone["held_out"], "micro_f1": alone["held_out"]["micro_f1"] - 0.01}}
+    assert without_network(_metrics(**{**built, "parts": [*others, worse]})) == ""
