@@ -169,7 +169,7 @@ def test_the_same_stage_gives_the_same_bytes(stacked: FinalStage, tmp_path: Path
 
 def damage(path: Path) -> str:
     """What is said of a file that cannot be read."""
-    with pytest.raises(StorageError, match=r"is damaged \(.*\). Train the run again") as caught:
+    with pytest.raises(StorageError, match=r"cannot be used \(.*\). Train the run again") as caught:
         FinalStage.load(path)
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -200,3 +200,9 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_other_contents_are_called_damaged(entry: str, tmp_path: Path) -> None:
     (tmp_path / "stage").write_bytes(save({"x": torch.zeros(1)}, {"chronospike": entry}))
     damage(tmp_path / "stage")
+
+
+def test_a_file_of_an_earlier_version_is_called_that(tmp_path: Path) -> None:
+    entry = json.dumps({"format": "chronospike-final-stage", "share": 0.5})
+    (tmp_path / "stage").write_bytes(save({"x": torch.zeros(1)}, {"chronospike": entry}))
+    assert "it was written by an earlier version" in damage(tmp_path / "stage")

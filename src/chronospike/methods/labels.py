@@ -59,7 +59,13 @@ class Labels(SimpleLearner[LabelsSettings]):
         s, labels = self.settings, task.labels(known)
         rows = self._inputs(task, known)
         sizes = StageSettings(
-            s.strength, s.trees, s.leaf_nodes, s.boosting_rounds, s.boosting_leaves, s.learning_rate, s.max_nodes
+            strength=s.strength,
+            trees=s.trees,
+            leaf_nodes=s.leaf_nodes,
+            rounds=s.boosting_rounds,
+            leaves=s.boosting_leaves,
+            learning_rate=s.learning_rate,
+            max_nodes=s.max_nodes,
         )
         stage = fit_second_stage(rows[known], labels, task.graph.num_classes, "mean", task.seed, sizes)
         facts = {"training_nodes": min(len(known), s.max_nodes)}

@@ -26,7 +26,7 @@ from chronospike.training.task import Nodes, Task
 
 Values = NDArray[np.float64]
 
-FORMAT = "chronospike-ensemble"
+FORMAT, _EARLIER = "chronospike-ensemble", "chronospike-final-stage"
 _ENTRY = "chronospike"
 # Below this a probability says no more than that the class is out of the question.
 _FLOOR = 1e-6
@@ -106,6 +106,8 @@ class FinalStage:
             with safe_open(path, framework="np") as file:
                 entry = json.loads((file.metadata() or {})[_ENTRY])
                 tensors: dict[str, Any] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            if entry["format"] == _EARLIER:
+                raise ValueError("it was written by an earlier version")
             if entry["format"] != FORMAT or entry.pop("sha256") != _digest(tensors, entry):
                 raise ValueError("it is not what was written")
             held_out = {
@@ -128,7 +130,7 @@ class FinalStage:
             return cls(stages, weights, temperature, str(entry["chosen_on"]), nodes, held_out)
         except (SafetensorError, OSError, AttributeError, KeyError, TypeError, ValueError, StorageError) as error:
             why = " ".join(str(error).split())[:200]
-            raise StorageError(f"{path} is damaged ({why}). Train the run again") from error
+            raise StorageError(f"{path} cannot be used ({why}). Train the run again") from error
 
 
 def _digest(tensors: Mapping[str, NDArray[Any]], entry: Mapping[str, Any]) -> str:
