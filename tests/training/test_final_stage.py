@@ -169,7 +169,7 @@ def test_the_same_stage_gives_the_same_bytes(stacked: FinalStage, tmp_path: Path
 
 def damage(path: Path) -> str:
     """What is said of a file that cannot be read."""
-    with pytest.raises(StorageError, match=r"cannot be used \(.*\). Train the run again") as caught:
+    with pytest.raises(StorageError, match=r"is damaged or of another version \(.*\). Train the run again") as caught:
         FinalStage.load(path)
     assert "\n" not in str(caught.value)
     return str(caught.value)

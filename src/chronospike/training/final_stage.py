@@ -130,7 +130,7 @@ class FinalStage:
             return cls(stages, weights, temperature, str(entry["chosen_on"]), nodes, held_out)
         except (SafetensorError, OSError, AttributeError, KeyError, TypeError, ValueError, StorageError) as error:
             why = " ".join(str(error).split())[:200]
-            raise StorageError(f"{path} cannot be used ({why}). Train the run again") from error
+            raise StorageError(f"{path} is damaged or of another version ({why}). Train the run again") from error
 
 
 def _digest(tensors: Mapping[str, NDArray[Any]], entry: Mapping[str, Any]) -> str:
