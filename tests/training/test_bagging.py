@@ -216,10 +216,17 @@ def test_the_second_stage_is_cross_validated_on_out_of_fold_probabilities(fitted
         here = fitted.folds.number == fold
         network = network.for_task(fold_task(fitted.given, fitted.folds, fold, small_settings()))
         logs[here] = log_probabilities(network.infer(network.module, fitted.folds.nodes[here])[0].numpy())
-    rows = stage_rows(logs, fitted.given, fitted.folds.nodes)
     seed = stream(fitted.given.seed, "second stage")
-    values = cross_validate(rows, labels, 2, fitted.folds.number, "logistic", seed)
-    assert values is not None
+
+    def rows_without(left_out: NDArray[np.bool_]) -> dict[str, NDArray[np.float32]]:
+        rest = fitted.folds.nodes[~left_out]
+        around = fitted.given.divided(rest, rest[:0], forget=True).tables
+        assert around.known.tolist() == sorted(rest.tolist())
+        return {"it": stage_rows(logs, fitted.given, fitted.folds.nodes, around.features)}
+
+    found = cross_validate(rows_without, {"it": "logistic"}, labels, 2, fitted.folds.number, seed)
+    assert found is not None
+    values = found["it"]
     assert fitted.final.temperature == fit_temperature(values, labels, doubt=1 / (96 + 2))
     assert np.array_equal(fitted.out_of_fold, with_temperature(values, fitted.final.temperature))
     assert fitted.final.held_out["network"]["micro_f1"] == pytest.approx((logs.argmax(axis=1) == labels).mean())
@@ -254,17 +261,42 @@ def test_the_ensemble_is_weighted_by_what_is_said_out_of_fold_and_predicts(monke
 
 def test_what_does_not_read_the_networks_is_cross_validated_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
     small_stages(monkeypatch)
-    widths: dict[str, list[int]] = {}
+    widths: dict[str, int] = {}
 
-    def counted(rows: Any, labels: Any, classes: int, folds: Any, kind: str, *rest: Any, **more: Any) -> Any:
-        widths.setdefault(kind, []).append(rows.shape[1])
-        return cross_validate(rows, labels, classes, folds, kind, *rest, **more)
+    def watched(rows_without: Any, kinds: Any, labels: Any, *rest: Any, **more: Any) -> Any:
+        widths.update({name: rows.shape[1] for name, rows in rows_without(labels == labels).items()})
+        return cross_validate(rows_without, kinds, labels, *rest, **more)
 
-    monkeypatch.setattr(bagging, "cross_validate", counted)
+    monkeypatch.setattr(bagging, "cross_validate", watched)
     found = bag(second_stage="auto", epochs=1)
     width = found.final.stages["stack: trees"].width
-    assert widths == {"logistic": [width], "trees": [width], "boosting": [width, width - 2]}
+    assert widths == {**dict.fromkeys(MEMBERS[1:4], width), "labels alone": width - 2}
     assert found.final.stages["labels alone"].width == width - 2
+
+
+def test_no_label_that_is_to_be_foretold_is_read_around_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of all nodes are the same whatever the labels of the fold that is left out."""
+    found: list[Any] = []
+
+    def kept(rows_without: Any, kinds: Any, labels: Any, classes: Any, folds: Any, *rest: Any, **more: Any) -> Any:
+        found.append((rows_without, labels, folds))
+        return cross_validate(rows_without, kinds, labels, classes, folds, *rest, **more)
+
+    monkeypatch.setattr(bagging, "cross_validate", kept)
+    graph = noisy_graph()
+    one = bag(graph=graph, epochs=1)
+    assert graph.labels is not None
+    changed = np.array(graph.labels)
+    members = one.folds.members(0)
+    changed[members] = 1 - changed[members]
+    logs = np.zeros((len(one.folds.nodes), 2))
+    tables = []
+    for labels in (np.array(graph.labels), changed):
+        task = replace(one.given, graph=graph.with_labels(labels, graph.class_names))
+        bagging._second_stage(task, logs, one.folds, "logistic", {}, None, None)
+        rows_without, _, folds = found[-1]
+        tables.append(rows_without(folds == 0)["stack: logistic"])
+    assert np.array_equal(*tables)
 
 
 def test_the_mean_has_equal_weights_and_leaves_the_networks_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,24 +305,24 @@ def test_the_mean_has_equal_weights_and_leaves_the_networks_out(monkeypatch: pyt
     assert found.final.weights == dict.fromkeys(MEMBERS[1:4], 1 / 3)
 
 
-def test_when_it_gets_late_the_ensemble_is_of_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of three folds each, the fits of one kind are done, and one of the next."""
+@pytest.mark.parametrize("folds", [0, 2])
+def test_when_it_gets_late_before_the_last_fold_the_networks_predict(
+    folds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     small_stages(monkeypatch)
-    whole = bag(second_stage="auto", epochs=1, calibrate=False)
+    whole = bag(second_stage="none", epochs=1, calibrate=False)
+    tasks = [fold_task(whole.given, whole.folds, fold, small_settings()) for fold in range(3)]
     asked = iter(range(100))
     found = bagging.finish(
         whole.given,
-        [
-            network.for_task(fold_task(whole.given, whole.folds, k, small_settings()))
-            for k, network in enumerate(whole.networks)
-        ],
+        [one.for_task(task) for one, task in zip(whole.networks, tasks, strict=True)],
         whole.folds,
         small_settings(folds=3, second_stage="auto"),
         whole.cost,
-        is_late=lambda: next(asked) >= 4,
+        is_late=lambda: next(asked) >= folds,
     )
-    assert list(found.final.held_out)[:2] == MEMBERS[:2]
-    assert set(found.final.stages) == set(found.final.weights) - {"network"} <= {"stack: logistic"}
+    assert (found.final.stages, found.final.weights) == ({}, {"network": 1.0})
+    assert np.array_equal(found.probabilities(np.arange(9)), whole.probabilities(np.arange(9)))
 
 
 def test_an_interval_by_hand_where_all_folds_agree() -> None:

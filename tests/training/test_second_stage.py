@@ -50,7 +50,8 @@ def fit(rows: Rows, labels: Codes, classes: int, kind: str = "mean", seed: int =
 
 def validate(rows: Rows, labels: Codes, classes: int, kind: str = "mean", **values: Any) -> NDArray[np.float64] | None:
     usual: dict[str, Any] = {"folds": stratified_folds(labels, 3, 0), "seed": 0, "settings": QUICK}
-    return cross_validate(rows, labels, classes, kind=kind, **{**usual, **values})
+    found = cross_validate(lambda left_out: {"it": rows}, {"it": kind}, labels, classes, **{**usual, **values})
+    return None if found is None else found["it"]
 
 
 def accuracy(probabilities: NDArray[np.float64], labels: Codes) -> float:
@@ -170,6 +171,27 @@ def test_when_late_before_the_last_fold_there_is_nothing(fits: int) -> None:
     asked = iter(range(100))
     found = validate(*blobs(2), 2, is_late=lambda: next(asked) >= fits)
     assert (found is None) == (fits < 3)
+
+
+def test_each_reads_rows_made_without_the_nodes_that_are_left_out() -> None:
+    rows, labels = blobs(2)
+    folds = stratified_folds(labels, 3, 0)
+    asked: list[Codes] = []
+
+    def rows_without(left_out: NDArray[np.bool_]) -> dict[str, Rows]:
+        asked.append(np.unique(folds[left_out]))
+        assert np.array_equal(left_out, folds == asked[-1])
+        return {"all": rows, "first": rows[:, :1]}
+
+    kinds = {"all": "logistic", "first": "logistic"}
+    found = cross_validate(rows_without, kinds, labels, 2, folds, 0, QUICK)
+    assert [fold.tolist() for fold in asked] == [[0], [1], [2]]
+    assert found is not None
+    assert list(found) == ["all", "first"]
+    for name, columns in (("all", rows), ("first", rows[:, :1])):
+        alone = validate(columns, labels, 2, "logistic", folds=folds)
+        assert alone is not None
+        assert np.array_equal(found[name], alone)
 
 
 def certain(labels: Codes, right: Codes, sure: float = 0.9) -> NDArray[np.float64]:

@@ -306,27 +306,31 @@ def _second_stage(
     wanted = {f"stack: {kind}": kind for kind in (bases if asked in ("auto", "mean") else (asked,))}
     if asked == "auto":
         wanted[LABELS_ALONE] = bases[-1]
-    rows, seed = stage_rows(logs, task, folds.nodes), stream(task.seed, "second stage")
-    reads = {name: rows[:, classes:] if name == LABELS_ALONE else rows for name in wanted}
+    seed, fits = stream(task.seed, "second stage"), itertools.count(1)
     # Five are enough to choose by, and each takes as long as the last fit.
-    divided, fits = folds.number % _STAGE_FOLDS, itertools.count(1)
+    divided = folds.number % _STAGE_FOLDS
     total = len(wanted) * (len(np.unique(divided)) + 1)
 
     def tell() -> None:
         if watch is not None:
             watch(next(fits), total)
 
-    found: dict[str, Values] = {}
-    for name, kind in wanted.items():
-        held = cross_validate(reads[name], labels, classes, divided, kind, seed, tell=tell, is_late=is_late)
-        if held is None:
-            break
-        found[name] = held
-    out_of_fold |= found
-    if not found:
+    def read_by(rows: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+        return {name: rows[:, classes:] if name == LABELS_ALONE else rows for name in wanted}
+
+    def rows_without(left_out: NDArray[np.bool_]) -> dict[str, NDArray[np.float32]]:
+        # A label that is to be foretold is not read around the others, either: with the rows of one neighbour in a leaf
+        # of a tree it tells on its node, and random labels of PubMed then look 41.4 % right instead of 39.9.
+        rest = folds.nodes[~left_out]
+        around = task.divided(rest, rest[:0], forget=True).tables.features
+        return read_by(stage_rows(logs, task, folds.nodes, around))
+
+    found = cross_validate(rows_without, wanted, labels, classes, divided, seed, tell=tell, is_late=is_late)
+    if found is None:
         return FinalStage()
+    out_of_fold |= found
     weights = ensemble_weights(out_of_fold, labels) if asked == "auto" else dict.fromkeys(found, 1 / len(found))
-    stages = {}
+    stages, reads = {}, read_by(stage_rows(logs, task, folds.nodes))
     for name in found:
         # What has no weight is fitted to be looked at only.
         if name in weights or is_late is None or not is_late():

@@ -150,9 +150,16 @@ def weighted_mean(members: Mapping[str, Values], weights: Mapping[str, float]) -
     return result
 
 
-def stage_rows(logs: Values, task: Task, nodes: Nodes) -> NDArray[np.float32]:
-    """`[K, d]` what a second stage reads of `nodes`: log-probabilities, label features, activity, own attributes."""
-    parts = [logs.astype(np.float32), task.tables.features[nodes], task.tables.activity[nodes]]
+def stage_rows(
+    logs: Values, task: Task, nodes: Nodes, label_features: NDArray[np.float32] | None = None
+) -> NDArray[np.float32]:
+    """`[K, d]` what a second stage reads of `nodes`: log-probabilities, label features, activity, own attributes.
+
+    Args:
+        label_features: `[N, F]` other ones than those of the task.
+    """
+    around = task.tables.features if label_features is None else label_features
+    parts = [logs.astype(np.float32), around[nodes], task.tables.activity[nodes]]
     own = None if task.features is None else task.features.own(task.last_step, nodes)
     return np.concatenate(parts if own is None else [*parts, own], axis=1)
 

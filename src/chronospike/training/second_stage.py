@@ -7,7 +7,7 @@ what they have learned is kept as arrays, so that a stored one predicts without 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -193,48 +193,45 @@ def fit_second_stage(
 
 
 def cross_validate(
-    rows: Rows,
+    rows_without: Callable[[NDArray[np.bool_]], Mapping[str, Rows]],
+    kinds: Mapping[str, str],
     labels: Codes,
     classes: int,
     folds: Codes,
-    kind: str,
     seed: int,
     settings: StageSettings | None = None,
     tell: Callable[[], None] = lambda: None,
     is_late: Callable[[], bool] | None = None,
-) -> Probabilities | None:
-    """`[K, C]` what fits to the other folds say of each node, or None if it got late before the last of them.
+) -> dict[str, Probabilities] | None:
+    """`[K, C]`, by name, what fits to the other folds say of each node; None if it got late before the last fold.
 
     Args:
-        rows, labels, folds: `[K, d]`, `[K]` and `[K]`; at least two folds, and their numbers are names only.
+        rows_without: is told which nodes `[K]` are left out, and gives the rows `[K, d]` of all nodes, made without the
+            labels of these, by the names of those who read them.
+        kinds: what to fit, by name.
+        labels, folds: `[K]`; at least two folds, and their numbers are names only.
         tell: called after each fit.
-        is_late: asked before each fit.
+        is_late: asked before each fold.
     """
-    _check(rows, labels, classes)
     names, s = np.unique(folds), settings or StageSettings()
     if folds.shape != labels.shape or len(names) < 2:
         raise InputError(f"{len(names)} fold(s) for {len(labels)} labelled nodes; at least 2 are needed, one per node")
-    result = np.zeros((len(rows), classes))
-    # Trees are shared out among threads by their own fit, and two fits of them would need twice the memory.
-    workers = 1 if kind == "trees" else min(default_threads(), len(names))
-
-    def fit(fold: int) -> None:
+    result = {name: np.zeros((len(labels), classes)) for name in kinds}
+    for fold in names:
+        if is_late is not None and is_late():
+            return None
         here = folds == fold
-        stage = _fit(rows, labels, np.flatnonzero(~here), classes, kind, seed, s)
-        result[here] = stage.probabilities(rows[here])
+        rows = rows_without(here)
 
-    left, running, was_late = list(names), set[Future[None]](), False
-    with quick_fit(), ThreadPoolExecutor(workers) as pool:
-        while running or (left and not was_late):
-            while left and len(running) < workers and not was_late:
-                was_late = is_late is not None and is_late()
-                if not was_late:
-                    running.add(pool.submit(fit, left.pop(0)))
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                future.result()
-                tell()
-    return None if left else result
+        def fit(name: str, here: NDArray[np.bool_] = here, rows: Mapping[str, Rows] = rows) -> None:
+            _check(rows[name], labels, classes)
+            stage = _fit(rows[name], labels, np.flatnonzero(~here), classes, kinds[name], seed, s)
+            result[name][here] = stage.probabilities(rows[name][here])
+            tell()
+
+        with quick_fit(), ThreadPoolExecutor(min(default_threads(), len(kinds))) as pool:
+            list(pool.map(fit, kinds))
+    return result
 
 
 def ensemble_weights(out_of_fold: Mapping[str, Probabilities], labels: Codes) -> dict[str, float]:
