@@ -52,7 +52,8 @@ _FEWEST = 8
 STRICT_NODES = 5000
 # The fact in a weights file that makes it a bag.
 FOLDS = "folds"
-# Of the cross-validation of a second stage, at most.
+# Of the cross-validation of a second stage, which reads no labels of the fold that is left out: with fewer folds, and
+# so fewer labels, it would look worse than it is beside networks, which read them around other nodes.
 _STAGE_FOLDS = 5
 
 
@@ -307,9 +308,8 @@ def _second_stage(
     if asked == "auto":
         wanted[LABELS_ALONE] = bases[-1]
     seed, fits = stream(task.seed, "second stage"), itertools.count(1)
-    # Five are enough to choose by, and each takes as long as the last fit.
-    divided = folds.number % _STAGE_FOLDS
-    total = len(wanted) * (len(np.unique(divided)) + 1)
+    divided = stratified_folds(labels, _STAGE_FOLDS, stream(task.seed, "stage folds"))
+    total = len(wanted) * (_STAGE_FOLDS + 1)
 
     def tell() -> None:
         if watch is not None:
