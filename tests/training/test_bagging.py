@@ -256,9 +256,9 @@ def test_the_ensemble_is_weighted_by_what_is_said_out_of_fold_and_predicts(monke
     assert list(parts) == ["network", "bag", *MEMBERS[1:], "ensemble"]
     assert [name for name, part in parts.items() if part["chosen"]] == ["ensemble"]
     assert parts["ensemble"]["test"] == bagging.f1(said, found.task.labels(nodes))
-    titles = ["stack: logistic", "stack: trees, weight 20%", "stack: boosting", "labels alone, weight 28%"]
+    titles = ["stack: logistic", "stack: trees, weight 20 %", "stack: boosting", "labels alone, weight 28 %"]
     assert [parts[name]["title"] for name in MEMBERS[1:]] == titles
-    assert parts["bag"]["title"].endswith("weight 52%")
+    assert parts["bag"]["title"].endswith("weight 52 %")
 
 
 def test_what_does_not_read_the_networks_is_cross_validated_without_them(monkeypatch: pytest.MonkeyPatch) -> None:

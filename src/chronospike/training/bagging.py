@@ -340,7 +340,7 @@ def _second_stage(
 
 
 def _weight(weights: Mapping[str, float], name: str) -> str:
-    return f", weight {weights[name]:.0%}" if len(weights) > 1 and name in weights else ""
+    return f", weight {100 * weights[name]:.0f} %" if len(weights) > 1 and name in weights else ""
 
 
 def loaded_bag(
