@@ -245,6 +245,15 @@ def test_batches_are_joined_on_large_graphs_only() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_steps_of_few_records_are_left_to_the_cpu(name: str) -> None:
+    task = task_of(random_graph(0))
+    elsewhere = replace(task, device=torch.device("meta"))
+    here, there = (_epochs(_embedder(name, one), 0, 2) for one in (task, elsewhere))
+    assert there.compiled
+    assert same_weights(here.state(), there.state())
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_joined_batches_are_a_larger_batch(name: str) -> None:
     """But for the macro part of M2DNE, which is the mean over each of them."""
     values = {"compiled": False} if name == "htne" else {"compiled": False, "epsilon": 0.0}
@@ -275,7 +284,9 @@ def test_a_row_moves_no_further_in_joined_batches_than_in_one_of_nothing_else() 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_gpu_learns_what_the_cpu_learns(name: str) -> None:
     task = task_of(small_graph())
-    one, other = (_embedder(name, replace(task, device=torch.device(kind))) for kind in ("cpu", "cuda"))
+    devices = (torch.device(kind) for kind in ("cpu", "cuda"))
+    one, other = (_embedder(name, replace(task, device=device), gpu_batches=1) for device in devices)
+    assert (one.compiled, other.compiled) == (True, False)
     before = one.state()
     losses = [embedder.train_epoch(0, lambda *_: None) for embedder in (one, other)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)

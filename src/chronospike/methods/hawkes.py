@@ -4,6 +4,7 @@ Both take the gradients of a batch of records at the values before the batch, ad
 sum, not of the mean, so that the learning rate is that of one record. The CPU does it in compiled functions, and the
 result is the same bits whatever the number of threads. A GPU does it in torch; there additions to a row come in any
 order, and the last digits differ from run to run. The order of the records and their negatives are the same on both.
+Where a step has few records, the CPU does it although there is a GPU: a GPU takes longer to be told of such a step.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ _CPU_AHEAD, _GPU_AHEAD = 2**14, 2**16
 _RECORDS_PER_THREAD = 256
 # Batches are joined on a GPU while together they touch at most this share of the rows.
 _TOUCHED, _MOST_JOINED = 1 / 16, 64
+# While a GPU is told of a step, two CPU cores do the work of about so many records.
+_LEAST_ON_GPU = 512
 
 
 class HawkesSettings(EmbeddingSettings):
@@ -49,7 +52,9 @@ class HawkesSettings(EmbeddingSettings):
     learning_rate: Positive = Field(0.01, description="of one record: gradients of a batch are added up")
     batch_size: Count = Field(1000, description="records whose gradients are taken at the same values")
     gpu_batches: Annotated[int, Field(ge=0, lt=2**15)] = Field(
-        0, description="GPU: batches taken as one; 0: several on large graphs, while they touch 1/16 of the nodes"
+        0,
+        description="GPU: batches taken as one; 0: several on large graphs, while they touch 1/16 of the nodes, "
+        "and where that makes no 512 records, the CPU learns",
     )
 
 
@@ -77,7 +82,8 @@ class HawkesEmbedder(Embedder):
 
     Args:
         sides: 1 if only the node's own past counts, 2 if its neighbour's does, too.
-        compiled: whether to use the compiled functions; by default on the CPU.
+        compiled: whether to use the compiled functions, on the CPU; by default where there is no GPU or little for it
+            to do at a time.
         threads: of the CPU; all by default.
 
     Attributes:
@@ -89,12 +95,15 @@ class HawkesEmbedder(Embedder):
         self, task: Task, settings: HawkesSettings, sides: int, compiled: bool | None = None, threads: int | None = None
     ) -> None:
         assert task.graph.events is not None
-        self.sides, self.seed, self.device = sides, task.seed, task.device
+        self.sides, self.seed = sides, task.seed
         self.history, self.negatives = settings.history, settings.negatives
         self.rate, self.batch_size = settings.learning_rate, settings.batch_size
-        self.compiled = task.device.type == "cpu" if compiled is None else compiled
-        self.threads = threads or default_threads()
         nodes, slots = task.graph.num_nodes, 2 + sides * (settings.negatives + settings.history)
+        self.joined = settings.gpu_batches or joined_batches(nodes, slots, self.batch_size)
+        is_small = not settings.gpu_batches and self.joined * self.batch_size < _LEAST_ON_GPU
+        self.compiled = task.device.type == "cpu" or is_small if compiled is None else compiled
+        self.device = torch.device("cpu") if self.compiled else task.device
+        self.threads = threads or default_threads()
         self.records = event_records(task.graph.events.until(task.last_step), nodes)
         self.vectors = self._initial_vectors(task.graph, settings.dimension)
         if not len(self.records):
@@ -105,7 +114,6 @@ class HawkesEmbedder(Embedder):
             self.changes = np.zeros((size, slots, settings.dimension), dtype=np.float32)
             self.losses = np.zeros(size)
         else:
-            self.joined = settings.gpu_batches or joined_batches(nodes, slots, self.batch_size)
             self.device_records = DeviceRecords(self.records, self.noise, self.device)
             self.visits = torch.zeros(nodes, device=self.device)
 
