@@ -21,12 +21,15 @@ if TYPE_CHECKING:
     from chronospike.estimator import ChronoSpikeClassifier as ChronoSpikeClassifier
     from chronospike.features.make import carry_features as carry_features
     from chronospike.features.make import make_features as make_features
+    from chronospike.features.options import SVD as SVD
+    from chronospike.features.options import Activity as Activity
     from chronospike.features.options import DeepWalk as DeepWalk
     from chronospike.features.options import FastRP as FastRP
     from chronospike.sampling.hybrid import HybridSampler as HybridSampler
 
 # Loaded on first use, so that `import chronospike` and `chronospike --help` stay quick.
 _HOMES = {
+    "Activity": "chronospike.features.options",
     "ChronoSpikeClassifier": "chronospike.estimator",
     "ChronoSpikeError": "chronospike.errors",
     "DeepWalk": "chronospike.features.options",
@@ -34,6 +37,7 @@ _HOMES = {
     "FastRP": "chronospike.features.options",
     "HybridSampler": "chronospike.sampling.hybrid",
     "InputError": "chronospike.errors",
+    "SVD": "chronospike.features.options",
     "Split": "chronospike.data.splits",
     "carry_features": "chronospike.features.make",
     "import_graph": "chronospike.data.ingest",

@@ -35,9 +35,9 @@ class Settings(BaseModel):
     # Data
     features: str = Field(
         "auto",
-        description="'own', 'deepwalk', 'fastrp' or a set by name; several joined with '+'; 'auto': own, else made",
+        description="'own', 'deepwalk', 'fastrp', 'svd', 'activity' or a set, joined with '+'; 'auto': own, else made",
     )
-    feature_method: Literal["deepwalk", "fastrp"] = "deepwalk"
+    feature_method: Literal["deepwalk", "fastrp", "svd", "activity"] = "deepwalk"
     feature_dimension: Width = 128
     feature_walks: Count = Field(10, description="DeepWalk: walks from each node")
     feature_negatives: Count = Field(1, description="DeepWalk: noise nodes per centre")

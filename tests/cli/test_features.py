@@ -22,6 +22,7 @@ def graph(tmp_path: Path) -> Path:
     ("method", "options", "name"),
     [
         ("fastrp", ("--dimension", "8"), "fastrp"),
+        ("svd", ("--dimension", "8", "--threads", "1"), "svd-cpu1"),
         ("deepwalk", WALKS, "deepwalk-cpu1"),
         ("deepwalk", (*WALKS, "--warm-start", "--threads", "2"), "deepwalk-cpu2"),
     ],
@@ -37,6 +38,11 @@ def test_features_are_made_for_every_step_and_found_again(
     assert json.loads(worked(capsys, "data", "info", graph, "--json"))["feature_sets"] == [name]
     (features,) = open_graph(graph).made_features
     assert np.isfinite(features).all()
+
+
+def test_activity_has_columns_and_no_seed(capsys: pytest.CaptureFixture[str], graph: Path) -> None:
+    assert "seed" not in worked(capsys, "features", "activity", graph)
+    assert open_graph(graph, features="activity").made_features[0].shape == (5, 120, 9)
 
 
 def test_people_are_told_the_seed_and_the_place(capsys: pytest.CaptureFixture[str], graph: Path) -> None:
@@ -75,6 +81,8 @@ def test_a_graph_without_sets_says_how_to_make_one(capsys: pytest.CaptureFixture
         (("fastrp", "--precision", "double"), "'double' is not one of 'single', 'half'"),
         (("fastrp", "--dimension", "0"), "dimension is 0"),
         (("fastrp", "--first-hop", "5", "--last-hop", "3"), "--first-hop 5 and --last-hop 3"),
+        (("svd", "--dimension", "0"), "dimension is 0"),
+        (("svd", "--recency", "-1"), "recency is -1.0, and must be in 0..100"),
         (("deepwalk", "--walks", "0"), "walks is 0"),
         (("deepwalk", "--unseen", "zreo"), "'zreo' is not one of 'noise', 'zero'. Did you mean 'zero'?"),
         (("deepwalk", "--name", "own"), "a feature set cannot be named 'own'"),
@@ -91,7 +99,7 @@ def test_bad_options_are_one_line_and_nothing_is_written(
     assert contents(graph.parent) == before
 
 
-@pytest.mark.parametrize("verb", ["fastrp", "deepwalk"])
+@pytest.mark.parametrize("verb", ["fastrp", "deepwalk", "svd", "activity"])
 def test_interrupted_it_says_that_the_same_command_resumes(
     capsys: pytest.CaptureFixture[str], graph: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
@@ -105,5 +113,5 @@ def test_interrupted_it_says_that_the_same_command_resumes(
 
 
 def test_something_else_is_no_graph_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    for verb in ("fastrp", "deepwalk", "list"):
+    for verb in ("fastrp", "deepwalk", "svd", "activity", "list"):
         assert "is not a graph folder" in refused(capsys, "features", verb, tmp_path)

@@ -114,7 +114,7 @@ def test_walks_over_other_edges_are_refused_unless_forced(capsys: pytest.Capture
         arguments = (verb, run, "--graph", tmp_path / "other")
         where = ("-o", tmp_path / ("out.csv" if verb == "predict" else "other.npy")) if verb != "evaluate" else ()
         said = refused_after_notes(capsys, *arguments, *where)
-        assert "trained on DeepWalk features, and those of another graph lie in a space of their own" in said
+        assert "trained on DeepWalk or SVD features, and those of another graph lie in another space" in said
         worked(capsys, *arguments, *where, "--force")
         worked(capsys, *arguments, *where, "--carry-features")
     (made,) = (tmp_path / "other" / "features").glob("mine-from-*")

@@ -93,7 +93,7 @@ def cases(draw: st.DrawFn) -> Case:
     rules: list[dict[str, Any]] = [{}, {"every": "7d"}, {"every": "1mo"}, {"every": "10d", "origin": "2019-12-31"}]
     numeric: list[dict[str, Any]] = [{}, {"every": 5}, {"every": 2.5}, {"every": 7, "origin": -2}]
     values = {
-        "features": draw(st.sampled_from(["own", "fastrp", "own+fastrp"])),
+        "features": draw(st.sampled_from(["own", "fastrp", "own+fastrp", "own+activity"])),
         "history": draw(st.sampled_from(["strict", "inclusive"])),
         "label_inputs": draw(st.booleans()),
         **{name: draw(st.booleans()) for name in ("label_sequences", "label_features", "activity")},

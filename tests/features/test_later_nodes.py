@@ -11,9 +11,11 @@ from hypothesis import settings as run
 from hypothesis import strategies as st
 
 from chronospike.data.graph import DynamicGraph
+from chronospike.features.activity import ActivitySteps
 from chronospike.features.deepwalk import DeepWalkSteps
 from chronospike.features.fastrp import FastRPSteps
-from chronospike.features.options import DeepWalk, FastRP
+from chronospike.features.options import SVD, DeepWalk, FastRP
+from chronospike.features.svd import SVDSteps
 from tests.growing import Growing, growing
 
 GRAPHS = st.one_of(growing("integers"), growing("texts"))
@@ -46,3 +48,22 @@ def test_later_nodes_change_no_bit_of_deepwalk(
 
     for past, whole in zip(tables(graphs.past), tables(graphs.whole), strict=True):
         assert (whole[graphs.place] == past).all()
+
+
+@given(GRAPHS)
+@run(max_examples=25, deadline=None)
+def test_later_nodes_change_no_bit_of_svd(graphs: Growing) -> None:
+    past, whole = (SVDSteps(graph, SVD(dimension=3, threads=1)) for graph in (graphs.past, graphs.whole))
+    for step in graphs.steps:
+        before, after = past.make_step(step), whole.make_step(step)
+        assert (after[graphs.place] == before).all()
+        assert not np.delete(after, graphs.place, axis=0).any()
+
+
+@given(GRAPHS)
+@run(max_examples=25, deadline=None)
+def test_later_nodes_change_no_bit_of_activity(graphs: Growing) -> None:
+    for step in graphs.steps:
+        past, whole = (ActivitySteps(graph).make_step(step) for graph in (graphs.past, graphs.whole))
+        assert (whole[graphs.place] == past).all()
+        assert not np.delete(whole, graphs.place, axis=0).any()

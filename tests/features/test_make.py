@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from chronospike.data.feature_store import list_features, open_features, write_f
 from chronospike.data.storage import feature_sets, graph_key, open_graph, save_graph
 from chronospike.errors import InputError
 from chronospike.features.make import carry_features, ensure_features, make_features, with_features_for
-from chronospike.features.options import DeepWalk, FastRP, Options, Start
+from chronospike.features.options import SVD, Activity, DeepWalk, FastRP, Options, Start
 from tests.features.one_step import deepwalk_step
 from tests.growing import clique_that_grew
 from tests.made_steps import MadeBy
@@ -25,9 +26,9 @@ class Stop(Exception):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_a_resumed_warm_start_gives_the_same_bits(tmp_path: Path, dtype: str) -> None:
+@pytest.mark.parametrize("options", [replace(SMALL, warm_start=True), SVD(dimension=3, threads=1), Activity()])
+def test_resumed_features_are_the_same_bits(tmp_path: Path, dtype: str, options: Options) -> None:
     one, other = (save_graph(six_nodes(), tmp_path / name) for name in ("whole", "parts"))
-    options = DeepWalk(**{**vars(SMALL), "warm_start": True})
     whole = make_features(one, "walks", options, dtype=dtype, device="cpu").path
 
     def stop_in_step_2(step: int, done: int, total: int) -> None:
@@ -54,7 +55,7 @@ def test_cold_steps_do_not_depend_on_each_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "total"),
     # Three passes with walks of ten from the nodes that have had a neighbour by each step: 2, 3, 4 and 5; four steps.
-    [(SMALL, 3 * 10 * (2 + 3 + 4 + 5)), (FastRP(dimension=8), 4)],
+    [(SMALL, 3 * 10 * (2 + 3 + 4 + 5)), (FastRP(dimension=8), 4), (SVD(dimension=2), 4), (Activity(), 4)],
 )
 def test_progress_counts_over_all_steps_and_ends_at_the_total(tmp_path: Path, options: Options, total: int) -> None:
     calls: list[tuple[int, int, int]] = []
@@ -137,10 +138,12 @@ def test_features_are_carried_on_from_the_graph_of_the_training(tmp_path: Path) 
     source, folder = (saved_graph(tmp_path / name, features=None) for name in ("source", "other"))
     zeros(source, "walks-cpu1", method="deepwalk", dimension=2, walks=3)
     zeros(source, "quick", method="fastrp")
+    zeros(source, "svd-cpu1", method="svd", dimension=2)
     key, make = graph_key(source), Recorder()
-    parts = carry_features(folder, source, ["own", "walks-cpu1", "quick"], "cuda", make=make)
-    assert parts == ["own", f"walks-cpu1-from-{key[:8]}-gpu", "quick"]
-    assert make.made == [(parts[1], DeepWalk(dimension=2, walks=3))]
+    parts = carry_features(folder, source, ["own", "walks-cpu1", "quick", "svd-cpu1"], "cuda", make=make)
+    assert parts[:3] == ["own", f"walks-cpu1-from-{key[:8]}-gpu", "quick"]
+    assert parts[3].startswith(f"svd-cpu1-from-{key[:8]}-cpu")
+    assert make.made == [(parts[1], DeepWalk(dimension=2, walks=3)), (parts[3], SVD(dimension=2))]
     assert make.starts[0] is not None
     assert (make.starts[0].key, make.starts[0].features.shape) == (key, (5, 120, 2))
 

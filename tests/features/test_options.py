@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from chronospike.errors import InputError
-from chronospike.features.options import DeepWalk, FastRP, Start
+from chronospike.features.options import SVD, Activity, DeepWalk, FastRP, Start
 from chronospike.threads import default_threads
 from tests.growing import clique_that_grew
 
@@ -41,8 +41,14 @@ def test_bad_options_of_fastrp_are_named(options: dict, message: str) -> None:
         FastRP(**options)
 
 
-@pytest.mark.parametrize("options", [DeepWalk(threads=2), FastRP(threads=2)])
-def test_threads_are_no_part_of_the_recipe(options: DeepWalk | FastRP) -> None:
+@pytest.mark.parametrize("options", [{"dimension": 0}, {"recency": -1}, {"recency": float("nan")}, {"threads": 0}])
+def test_bad_options_of_svd_are_named(options: dict) -> None:
+    with pytest.raises(InputError, match=f"svd: {next(iter(options))} is"):
+        SVD(**options)
+
+
+@pytest.mark.parametrize("options", [DeepWalk(threads=2), FastRP(threads=2), SVD(threads=2)])
+def test_threads_are_no_part_of_the_recipe(options: DeepWalk | FastRP | SVD) -> None:
     assert "threads" not in options.recipe()
     assert json.loads(json.dumps(options.recipe()))["dimension"] == 128
 
@@ -54,8 +60,12 @@ def test_deepwalk_depends_on_the_threads_and_on_the_device() -> None:
     assert {DeepWalk(threads=1).place("cuda"), DeepWalk().place("cuda:1")} == {"gpu"}
 
 
-def test_fastrp_is_the_same_everywhere() -> None:
-    assert FastRP(threads=3).place("cpu") == FastRP().place("cuda") == ""
+def test_svd_is_made_on_the_cpu_and_depends_on_the_threads() -> None:
+    assert SVD(threads=3).place("cpu") == SVD(threads=3).place("cuda") == "cpu3"
+
+
+def test_fastrp_and_activity_are_the_same_everywhere() -> None:
+    assert FastRP(threads=3).place("cpu") == FastRP().place("cuda") == Activity().place("cpu") == ""
 
 
 def test_features_of_another_graph_are_found_by_id_and_those_of_new_nodes_are_not_there() -> None:

@@ -9,10 +9,11 @@ from chronospike.config import Settings
 from chronospike.data.feature_store import write_features
 from chronospike.data.storage import graph_key
 from chronospike.errors import InputError
-from chronospike.features.options import DeepWalk, FastRP
+from chronospike.features.options import SVD, Activity, DeepWalk, FastRP
 from chronospike.features.recipes import (
     Part,
     check_source,
+    check_transfer,
     named_parts,
     plan_features,
     recipe,
@@ -40,6 +41,11 @@ def test_fastrp_is_a_choice_with_the_methods_own_defaults() -> None:
     assert found == ("fastrp-32-s2", FastRP(dimension=32, seed=2))
 
 
+def test_svd_and_activity_are_choices() -> None:
+    assert recipe(Settings(feature_method="svd", feature_dimension=32)) == ("svd-32-s0", SVD(dimension=32))
+    assert recipe(Settings(feature_method="activity")) == ("activity-9", Activity())
+
+
 @pytest.mark.parametrize(
     ("features", "has_own", "sets", "parts"),
     [
@@ -48,6 +54,8 @@ def test_fastrp_is_a_choice_with_the_methods_own_defaults() -> None:
         ("own+deepwalk", True, [], ["own", "deepwalk-128-w10-n1-s0"]),
         ("own + fastrp", True, ["fastrp"], ["own", "fastrp"]),
         ("own+deepwalk", True, ["deepwalk-cpu4"], ["own", "deepwalk"]),
+        ("deepwalk+activity", False, [], ["deepwalk-128-w10-n1-s0", "activity-9"]),
+        ("svd+activity", False, ["activity"], ["svd-128-s0", "activity"]),
         ("mine+yours", False, ["mine", "yours"], ["mine", "yours"]),
     ],
 )
@@ -126,6 +134,14 @@ def test_what_a_run_has_read_is_made_again_on_another_graph_under_the_name_of_th
 def test_a_method_stands_for_the_set_that_its_command_makes(tmp_path: Path, there: str) -> None:
     folder = with_sets(tmp_path / "g", there, DEEPWALK)
     assert plan_features(folder, Settings(features="deepwalk"), "cuda") == [Part(there)]
+
+
+@pytest.mark.parametrize("method", ["deepwalk", "svd"])
+def test_features_that_lie_in_another_space_on_another_graph_are_refused_there(method: str) -> None:
+    check_transfer([method], "one", "one")
+    check_transfer(["fastrp", "activity"], "one", "other")
+    with pytest.raises(InputError, match="those of another graph lie in another space"):
+        check_transfer([method, "activity"], "one", "other")
 
 
 @pytest.mark.parametrize("edges", [None, "0123456789abcdef"])

@@ -1,4 +1,4 @@
-"""`chronospike features`: deepwalk, fastrp, list."""
+"""`chronospike features`: deepwalk, fastrp, svd, activity, list."""
 
 from __future__ import annotations
 
@@ -128,6 +128,49 @@ def fastrp(
     _report(folder, made, seed, as_json)
 
 
+@app.command("svd")
+def svd(
+    folder: Folder,
+    name: Name = None,
+    dimension: Dimension = 128,
+    recency: Annotated[float, typer.Option(help="How much more recent edges weigh; 0: all alike.")] = 3.0,
+    precision: Precision = "single",
+    threads: Threads = None,
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Truncated SVD of the recency-weighted adjacency.
+
+    Each step is rotated onto the one before. The same command resumes what was interrupted.
+    """
+    from chronospike.features.options import SVD
+    from chronospike.features.recipes import with_place
+
+    options = SVD(dimension=dimension, recency=recency, threads=threads, seed=seed)
+    name = name or with_place("svd", options, "cpu")
+    made = make_features(folder, name, options, device="cpu", precision=precision, overwrite=overwrite)
+    _report(folder, made, seed, as_json)
+
+
+@app.command("activity")
+def activity(
+    folder: Folder,
+    name: Name = None,
+    precision: Precision = "single",
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Degrees, their spread over time, and the time since a node's last edge.
+
+    Nothing is random, and the numbers mean the same on other graphs.
+    """
+    from chronospike.features.options import Activity
+
+    made = make_features(folder, name or "activity", Activity(), device="cpu", precision=precision, overwrite=overwrite)
+    _report(folder, made, None, as_json)
+
+
 @app.command("list")
 def list_(folder: Folder, as_json: AsJson = False) -> None:
     """The feature sets of a graph folder, unfinished ones included."""
@@ -186,11 +229,12 @@ def maker(quiet: bool) -> Maker:
     return make
 
 
-def _report(folder: Path, made: FeatureSet, seed: int, as_json: bool) -> None:
+def _report(folder: Path, made: FeatureSet, seed: int | None, as_json: bool) -> None:
     if as_json:
         print_json(_as_dict(made))
         return
-    say(f"  seed {seed}")
+    if seed is not None:
+        say(f"  seed {seed}")
     say(f"  {_described(made)}")
     say(f"wrote {made.path} in {made.seconds:.1f} s")
 

@@ -9,7 +9,8 @@ from chronospike.data.graph import DynamicGraph
 
 # Degrees of so many steps up to the last are part of the profile; more steps are added up to as many spans.
 SPANS = 64
-PROFILE_WIDTH = 8 + SPANS
+SUMMARY_WIDTH = 8
+PROFILE_WIDTH = SUMMARY_WIDTH + SPANS
 
 
 def degrees_per_step(graph: DynamicGraph, last_step: int | None = None) -> NDArray[np.int64]:
@@ -31,12 +32,24 @@ def degrees_per_step(graph: DynamicGraph, last_step: int | None = None) -> NDArr
 def activity_profile(graph: DynamicGraph, last_step: int | None = None) -> NDArray[np.float32]:
     """`[N, PROFILE_WIDTH]` activity in numbers that mean the same on graphs of other lengths.
 
-    log(1 + degree) in all, at most, and per step since the first, and log(1 + distinct neighbours); steps since the
-    first and since the last edge and steps with an edge, as shares of T; burstiness (σ - μ) / (σ + μ) of the degrees
-    since the first edge; then log(1 + degree) of each step, the last one last, zero before the graph begins. More than
-    `SPANS` steps are added up over as many spans of equal length, up to one.
+    The columns of `activity_summary`; then log(1 + degree) of each step, the last one last, zero before the graph
+    begins. More than `SPANS` steps are added up over as many spans of equal length, up to one.
     """
     degrees = degrees_per_step(graph, last_step)
+    steps = degrees.shape[1]
+    starts = np.arange(SPANS) * steps // SPANS if steps > SPANS else np.arange(steps)
+    spans = np.log1p(np.add.reduceat(degrees, starts, axis=1))
+    padded = np.pad(spans, ((0, 0), (SPANS - len(starts), 0)))
+    return np.column_stack([activity_summary(graph, degrees), padded]).astype(np.float32)
+
+
+def activity_summary(graph: DynamicGraph, degrees: NDArray[np.int64]) -> NDArray[np.float64]:
+    """`[N, SUMMARY_WIDTH]` of the degrees `[N, T]` in the first T steps of the graph.
+
+    log(1 + degree) in all, at most, and per step since the first, and log(1 + distinct neighbours); steps since the
+    first and since the last edge and steps with an edge, as shares of T; burstiness (σ - μ) / (σ + μ) of the degrees
+    since the first edge.
+    """
     steps = degrees.shape[1]
     first, last = _first_and_last(degrees)
     total, span = degrees.sum(axis=1), np.maximum(1, steps - first)
@@ -49,10 +62,7 @@ def activity_profile(graph: DynamicGraph, last_step: int | None = None) -> NDArr
         distinct += np.bincount(sources[step < steps], minlength=len(total))
     shares = [(steps - first) / steps, (steps - 1 - last) / steps, (degrees > 0).sum(axis=1) / steps]
     logarithms = [np.log1p(total), np.log1p(degrees.max(axis=1)), np.log1p(mean), np.log1p(distinct)]
-    starts = np.arange(SPANS) * steps // SPANS if steps > SPANS else np.arange(steps)
-    spans = np.log1p(np.add.reduceat(degrees, starts, axis=1))
-    padded = np.pad(spans, ((0, 0), (SPANS - len(starts), 0)))
-    return np.column_stack([*logarithms, *shares, burstiness, padded]).astype(np.float32)
+    return np.column_stack([*logarithms, *shares, burstiness])
 
 
 def _first_and_last(degrees: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -20,23 +20,27 @@ from chronospike.errors import GraphError
 Operator = Any  # scipy's csr_array has no type of its own here
 
 
+def recency_adjacency(graph: DynamicGraph, recency: float, last_step: int) -> Operator:
+    """The weighted adjacency `[N, N]` over steps 0..`last_step`, symmetric, as a sparse matrix."""
+    # Here, so that what only predicts does not wait for scipy.
+    import scipy.sparse as sp
+
+    rows, steps, neighbours = graph.snapshot.entries()
+    keep = steps <= last_step
+    weights = np.exp(-recency * (1 - steps[keep] / max(1, last_step)))
+    shape = (graph.num_nodes, graph.num_nodes)
+    adjacency = sp.csr_array((weights, (rows[keep], neighbours[keep])), shape=shape)
+    return adjacency + adjacency.T if graph.directed else adjacency
+
+
 def recency_operator(graph: DynamicGraph, recency: float = 3.0, last_step: int | None = None) -> Operator:
     """The normalised adjacency `[N, N]` over steps 0..`last_step` (by default all), as a sparse matrix.
 
     The direction of edges is ignored: a class spreads both ways.
     """
-    # Here, so that what only predicts does not wait for scipy.
     import scipy.sparse as sp
 
-    rows, steps, neighbours = graph.snapshot.entries()
-    end = graph.num_steps - 1 if last_step is None else last_step
-    keep = steps <= end
-    age = 1 - steps[keep] / max(1, end)
-    weights = np.exp(-recency * age)
-    shape = (graph.num_nodes, graph.num_nodes)
-    adjacency = sp.csr_array((weights, (rows[keep], neighbours[keep])), shape=shape)
-    if graph.directed:
-        adjacency = adjacency + adjacency.T
+    adjacency = recency_adjacency(graph, recency, graph.num_steps - 1 if last_step is None else last_step)
     degree = np.asarray(adjacency.sum(axis=1)).ravel()
     scale = sp.diags_array(np.divide(1, np.sqrt(degree), where=degree > 0, out=np.zeros_like(degree)))
     return (scale @ adjacency @ scale).tocsr()

@@ -14,9 +14,11 @@ from chronospike.data.feature_store import FeatureSet, StepMaker, list_features,
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.storage import graph_key, open_graph
 from chronospike.errors import InputError
-from chronospike.features.options import DeepWalk, Options, Progress, Start
+from chronospike.features.options import SVD, Activity, DeepWalk, Options, Progress, Start
 from chronospike.features.recipes import METHODS, find_set, named_parts, plan_features, recipe
 from chronospike.locks import Tell
+
+_CARRIED: dict[str, type[DeepWalk | SVD]] = {"deepwalk": DeepWalk, "svd": SVD}
 
 
 class Maker(Protocol):
@@ -42,12 +44,12 @@ def make_features(
     Args:
         folder: of the graph.
         name: of the feature set. One that is there with the same options is left as it is.
-        options: `DeepWalk(...)` or `FastRP(...)`.
+        options: `DeepWalk(...)`, `FastRP(...)`, `SVD(...)` or `Activity()`.
         dtype: float32, or float16 for half the space.
-        device: "auto", "cpu" or a CUDA device such as "cuda"; FastRP is always made on the CPU.
+        device: "auto", "cpu" or a CUDA device such as "cuda"; only DeepWalk is made on a GPU.
         overwrite: make it again from the start.
-        start: features of another graph that DeepWalk begins with.
-        on_progress: called with (step, done, total), the last two of all steps, in tokens (DeepWalk) or steps (FastRP).
+        start: features of another graph that DeepWalk begins with, or that SVD is rotated onto.
+        on_progress: called with (step, done, total), the last two of all steps, in tokens (DeepWalk) or steps.
         tell: called with a line before waiting for another process that makes the same set.
     """
     place, graph = Path(folder), open_graph(folder, features="none")
@@ -88,18 +90,19 @@ def carry_features(
 ) -> list[str]:
     """What to read of the graph in `folder` instead of `parts`, which a model has learned on the graph in `source`.
 
-    DeepWalk sets are made beginning with those of `source`, under names that tell so; the others stay.
+    DeepWalk and SVD sets are made from those of `source` on, under names that tell so; the others stay.
     """
     place, key = _chosen(device), graph_key(source)
     recipes = {found.name: found.recipe for found in list_features(source) if found.complete}
     result = []
     for part in parts:
         made_with = recipes.get(part, {})
-        if made_with.get("method") != "deepwalk":
+        kind = _CARRIED.get(str(made_with.get("method")))
+        if kind is None:
             result.append(part)
             continue
-        known = [field.name for field in fields(DeepWalk) if field.name in made_with]
-        options = DeepWalk(**{name: made_with[name] for name in known})
+        known = [field.name for field in fields(kind) if field.name in made_with]
+        options = kind(**{name: made_with[name] for name in known})
         found = find_set(folder, f"{part}-from-{key[:8]}", options, place)
         if found.options is not None:
             start = Start(open_graph(source, features="none"), open_features(source, part, key), key)
@@ -141,11 +144,19 @@ def _all_steps(graph: DynamicGraph, options: Options, device: str) -> NDArray[An
 def _maker(
     graph: DynamicGraph, options: Options, device: str, start: Start | None = None, on_progress: Progress | None = None
 ) -> StepMaker:
-    # Imported here: both load numba, and most runs find their features made.
+    # Imported here: they load numba, and most runs find their features made.
     if isinstance(options, DeepWalk):
         from chronospike.features.deepwalk import DeepWalkSteps
 
         return DeepWalkSteps(graph, options, _chosen(device), on_progress, start)
+    if isinstance(options, SVD):
+        from chronospike.features.svd import SVDSteps
+
+        return SVDSteps(graph, options, on_progress, start)
+    if isinstance(options, Activity):
+        from chronospike.features.activity import ActivitySteps
+
+        return ActivitySteps(graph, on_progress)
     from chronospike.features.fastrp import FastRPSteps
 
     return FastRPSteps(graph, options, on_progress)

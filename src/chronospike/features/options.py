@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from chronospike.data.activity import SUMMARY_WIDTH
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError
 from chronospike.threads import default_threads
@@ -28,7 +29,7 @@ class _Method:
     def recipe(self) -> dict[str, Any]:
         """What the values depend on, for the feature store."""
         values = asdict(cast("Options", self))
-        del values["threads"]
+        values.pop("threads", None)
         return {"method": self.name, **values}
 
     def _require(self, **least: int) -> None:
@@ -121,6 +122,56 @@ class FastRP(_Method):
 
 
 @dataclass(frozen=True)
+class SVD(_Method):
+    """Options.
+
+    Attributes:
+        dimension: length of a feature vector.
+        recency: an edge at step s weighs exp(-recency (1 - s / t)) in the features of step t.
+        threads: CPU threads; all by default.
+        seed: of the projection it starts from.
+        unit: what progress is counted in.
+    """
+
+    dimension: int = 128
+    recency: float = 3.0
+    threads: int | None = None
+    seed: int = 0
+    name: ClassVar[str] = "svd"
+    unit: ClassVar[str] = "steps"
+
+    def __post_init__(self) -> None:
+        self._require(dimension=1, seed=0, threads=1)
+        if not 0 <= self.recency <= 100:
+            raise InputError(f"svd: recency is {self.recency}, and must be in 0..100")
+
+    def place(self, device: str) -> str:
+        """Where the values are made, which decides their last digits: on the CPU, by its threads."""
+        return f"cpu{self.threads or default_threads()}"
+
+
+@dataclass(frozen=True)
+class Activity(_Method):
+    """No options: degrees, their spread over time and the time since the last edge, of each node up to each step.
+
+    Attributes:
+        unit: what progress is counted in.
+    """
+
+    name: ClassVar[str] = "activity"
+    unit: ClassVar[str] = "steps"
+
+    @property
+    def dimension(self) -> int:
+        """log(1 + degree) in the step, and the columns of `activity_summary`."""
+        return 1 + SUMMARY_WIDTH
+
+    def place(self, device: str) -> str:
+        """Nothing: the values are the same wherever they are made."""
+        return ""
+
+
+@dataclass(frozen=True)
 class Start:
     """Features of another graph to begin with, so that what is learned keeps pointing in their directions.
 
@@ -142,4 +193,4 @@ class Start:
         return known, np.asarray(self.features[last][places[known]], dtype=np.float32)
 
 
-Options = DeepWalk | FastRP
+Options = DeepWalk | FastRP | SVD | Activity

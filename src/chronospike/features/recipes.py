@@ -14,9 +14,11 @@ from chronospike.config import Settings
 from chronospike.data.feature_store import list_features
 from chronospike.data.storage import feature_sets, graph_key, read_meta
 from chronospike.errors import InputError
-from chronospike.features.options import DeepWalk, FastRP, Options
+from chronospike.features.options import SVD, Activity, DeepWalk, FastRP, Options
 
-METHODS = ("deepwalk", "fastrp")
+METHODS = ("deepwalk", "fastrp", "svd", "activity")
+# Those whose values on another graph lie in a space of their own, unless they start from the first graph's.
+_OWN_SPACE = {"deepwalk", "svd"}
 # How embeddings of a run are made, which no recipe can make again.
 RUN = "run"
 
@@ -26,9 +28,13 @@ def recipe(settings: Settings, method: str | None = None) -> tuple[str, Options]
 
     `method` goes before that of the settings.
     """
-    s = settings
-    if (method or s.feature_method) == "fastrp":
+    s, method = settings, method or settings.feature_method
+    if method == "fastrp":
         return f"fastrp-{s.feature_dimension}-s{s.feature_seed}", FastRP(s.feature_dimension, seed=s.feature_seed)
+    if method == "svd":
+        return f"svd-{s.feature_dimension}-s{s.feature_seed}", SVD(s.feature_dimension, seed=s.feature_seed)
+    if method == "activity":
+        return f"activity-{Activity().dimension}", Activity()
     warm = "-warm" if s.feature_warm_start else ""
     name = f"deepwalk-{s.feature_dimension}-w{s.feature_walks}-n{s.feature_negatives}{warm}-s{s.feature_seed}"
     return name, DeepWalk(
@@ -129,9 +135,9 @@ def methods_for(settings: Settings, has_own: bool) -> list[str]:
 
 def check_transfer(methods: list[str], edges: str | None, other_edges: str) -> None:
     """Refuse features that mean nothing on other edges than those they were learned with."""
-    if "deepwalk" in methods and edges not in (None, other_edges):
+    if _OWN_SPACE.intersection(methods) and edges not in (None, other_edges):
         raise InputError(
-            "the model was trained on DeepWalk features, and those of another graph lie in a space of their own: "
+            "the model was trained on DeepWalk or SVD features, and those of another graph lie in another space: "
             "predictions would be noise. If most nodes are the same, use --carry-features or train with FastRP; else "
             "train with the nodes' own attributes, or on this graph"
         )
