@@ -208,7 +208,7 @@ def test_deepwalk_features_of_other_edges_are_refused(graph: DynamicGraph) -> No
     made = {"feature_dimension": 4, "feature_walks": 1, "feature_method": "deepwalk"}
     model = ChronoSpikeClassifier(graph.with_features(None), **{**SMALL, **made}).fit(TRAIN)
     other = with_other_future(graph, 2).with_features(None)
-    with pytest.raises(InputError, match="trained on DeepWalk features, and those of another graph"):
+    with pytest.raises(InputError, match="trained on DeepWalk or SVD features, and those of another graph"):
         model.predict(other)
 
 
@@ -292,6 +292,17 @@ def test_settings_of_another_network_are_refused(tmp_path: Path, fitted: ChronoS
     settings.write_text(settings.read_text().replace("feedforward: 16", "feedforward: 32"))
     with pytest.raises(StorageError, match="do not belong together"):
         ChronoSpikeClassifier.load(tmp_path / "model")
+
+
+def test_directed_edges_are_needed_again_where_they_were_there(tmp_path: Path) -> None:
+    directed, undirected = (
+        synthetic_graph(nodes=120, steps=5, classes=2, timing=0.0, feature_dim=8, directed=way) for way in (True, False)
+    )
+    fitted = ChronoSpikeClassifier(directed, **{**SMALL, "epochs": 1}).fit(TRAIN)
+    loaded = ChronoSpikeClassifier.load(fitted.save(tmp_path / "model"), directed, device="cpu")
+    np.testing.assert_array_equal(loaded.predict_proba(TEST), fitted.predict_proba(TEST))
+    with pytest.raises(InputError, match="fitted on a graph with directed edges. Import this one with directed=True"):
+        loaded.predict(undirected, TEST)
 
 
 def test_save_does_not_replace_what_is_there(tmp_path: Path, fitted: ChronoSpikeClassifier) -> None:

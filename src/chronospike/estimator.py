@@ -35,6 +35,7 @@ from chronospike.features.recipes import check_transfer, methods_for
 from chronospike.files import atomic_folder, read_json, write_json
 from chronospike.methods.chronospike.learner import ChronoSpikeLearner
 from chronospike.methods.chronospike.network import ChronoSpikeNetwork, architecture, describe
+from chronospike.methods.chronospike.root_table import root_widths
 from chronospike.methods.chronospike.settings import ChronoSpikeSettings
 from chronospike.methods.chronospike.weights import rebuild
 from chronospike.nn.model import Architecture, ChronoSpike
@@ -229,8 +230,8 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         model = rebuild(tensors, metadata, folder / _WEIGHTS)
         classes, a = np.array(class_names(metadata)), _architecture(model)
         inputs = a.inputs - (a.classes if settings.label_inputs else 0)
-        fits = describe(architecture(settings, inputs, a.classes)) == describe(a) and len(classes) == a.classes
-        if not fits:
+        possible = (describe(architecture(settings, inputs, a.classes, directed)) for directed in (False, True))
+        if describe(a) not in possible or len(classes) != a.classes:
             raise StorageError(f"{folder}: {_SETTINGS} and {_WEIGHTS} do not belong together. Save the model again")
         described = read_json(folder / _INPUTS)
         found = cls(graph, device=device, **settings.model_dump())
@@ -310,6 +311,11 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             raise InputError(
                 f"the graph gives {task.features.width} inputs per node, and the model was fitted on {wanted}. "
                 "Make the features the same way"
+            )
+        if root_widths(settings, a.classes, graph.directed) != (a.met, a.numbers):
+            kind = "undirected" if graph.directed else "directed"
+            raise InputError(
+                f"the model was fitted on a graph with {kind} edges. Import this one with directed={not graph.directed}"
             )
         for note in task.features.notes:
             warnings.warn(note, stacklevel=4)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chronospike.data.activity import PROFILE_WIDTH, SPANS, activity_profile
+from chronospike.data.activity import SPANS, activity_profile, profile_width
 from chronospike.data.build import build_graph
 from chronospike.data.events import Events, Steps
 from chronospike.data.graph import DynamicGraph
@@ -69,7 +69,7 @@ def _pair(steps: list[int], count: int) -> DynamicGraph:
 
 def test_of_many_steps_each_is_told_and_the_last_one_comes_last() -> None:
     values = activity_profile(_pair([0, 3, 4, 19], 20))[0]
-    assert len(values) == PROFILE_WIDTH == 8 + SPANS == 72
+    assert len(values) == profile_width(directed=False) == 8 + SPANS == 72
     assert np.flatnonzero(values[8:]).tolist() == [44, 47, 48, 63]
     assert values[[TOTAL, DISTINCT]].tolist() == pytest.approx(np.log1p([4, 1]).tolist())
     assert values[[SINCE_FIRST, SINCE_LAST, ACTIVE]].tolist() == pytest.approx([1, 0, 4 / 20])
@@ -100,7 +100,21 @@ def test_of_directed_edges_both_ends_have_neighbours() -> None:
     one, other = activity_profile(six_nodes()), activity_profile(six_nodes(directed=True))
     np.testing.assert_allclose(np.expm1(other[:, TOTAL]), [6, 4, 3, 2, 1, 0], atol=1e-5)
     np.testing.assert_allclose(np.expm1(other[:, DISTINCT]), [5, 3, 3, 2, 1, 0], atol=1e-5)
-    assert np.array_equal(one[2:], other[2:])
+    assert np.array_equal(one[2:], other[2:, :72])
+
+
+def test_of_directed_edges_the_incoming_ones_follow_alone_by_hand() -> None:
+    """Edges 0 → 1 and 2 → 1 at step 0, and 1 → 0 at step 1."""
+    times = np.array([0, 1])
+    events = Events(np.array([0, 2, 1]), np.array([1, 1, 0]), np.array([0, 0, 1]), NodeIds.range(3))
+    graph = build_graph(events, Steps(np.array([0, 0, 1], dtype=np.int32), times, times), directed=True)
+    values = activity_profile(graph)
+    assert values.shape == (3, profile_width(directed=True)) == (3, 144)
+    both, incoming = values[:, :72], values[:, 72:]
+    np.testing.assert_allclose(np.expm1(both[:, TOTAL]), [2, 3, 1], atol=1e-5)
+    np.testing.assert_allclose(np.expm1(incoming[:, TOTAL]), [1, 2, 0], atol=1e-5)
+    np.testing.assert_allclose(np.expm1(incoming[:, DISTINCT]), [1, 2, 0], atol=1e-5)
+    np.testing.assert_allclose(np.expm1(incoming[:, -2:]), [[0, 1], [2, 0], [0, 0]], atol=1e-5)
 
 
 @pytest.mark.parametrize("directed", [False, True])

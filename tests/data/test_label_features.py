@@ -41,6 +41,23 @@ def test_one_and_two_hops_on_a_path_by_hand() -> None:
     assert values.tolist() == [[0, 0, 0, 0], [1, 0, 0, 1], [0, 1, 1, 0], [0, 0, 0, 0]]
 
 
+def test_of_directed_edges_sources_and_targets_are_read_apart_by_hand() -> None:
+    """0 → 1 → 2 → 3, of which 0 and 3 are known: 1 has a source with a label, 2 a target."""
+    graph = path_of_four(directed=True).with_labels(np.array([0, 0, 1, 1]), ("a", "b"))
+    known, labels, folds = np.array([0, 3]), np.array([0, 1]), np.array([0, 1])
+    values = label_features(graph, known, labels, folds, recencies=(0.0,), diffusions=())
+    undirected = label_features(
+        path_of_four().with_labels(np.array([0, 0, 1, 1]), ("a", "b")),
+        known,
+        labels,
+        folds,
+        recencies=(0.0,),
+        diffusions=(),
+    )
+    assert np.array_equal(values[:, :4], undirected)
+    assert values[:, 4:].tolist() == [[0, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0]]
+
+
 def test_recency_weighs_an_old_neighbour_against_a_new_one_by_hand() -> None:
     """Node 1 met node 0 at step 0 and node 2 at step 1; with recency ln 4 the edges weigh ¼ and 1."""
     graph = path_of_four((0, 1, 1), 2).with_labels(np.array([0, 0, 1, 1]), ("a", "b"))

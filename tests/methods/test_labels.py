@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from chronospike.data.activity import PROFILE_WIDTH, activity_profile
+from chronospike.data.activity import activity_profile
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.label_features import label_features
 from chronospike.data.splits import Split
@@ -145,7 +145,8 @@ def test_a_graph_beyond_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -
 def test_as_of_a_step_it_reads_nothing_later() -> None:
     task = _task(replace(small_graph(), features=None))
     rows = _fit(task).until(2).embeddings(np.arange(120))
-    assert np.array_equal(rows[:, -PROFILE_WIDTH:], activity_profile(task.graph, 2))
+    profile = activity_profile(task.graph, 2)
+    assert np.array_equal(rows[:, -profile.shape[1] :], profile)
 
 
 def test_without_boosting_shares_still_add_up_to_one() -> None:

@@ -55,6 +55,12 @@ def test_widths_are_those_of_the_tables() -> None:
     assert numbers_width(2) == tables.features.shape[1] + tables.activity.shape[1] == 24 + 72
 
 
+def test_of_a_directed_graph_both_ways_are_read_apart() -> None:
+    tables = _task(synthetic_graph(nodes=120, steps=3, classes=2, timing=0.0, directed=True)).tables
+    assert features_width(2, directed=True) == tables.features.shape[1] == 36
+    assert numbers_width(2, directed=True) == tables.features.shape[1] + tables.activity.shape[1] == 36 + 144
+
+
 def test_test_labels_change_no_table() -> None:
     task = _task()
     labels = np.array(task.graph.labels)

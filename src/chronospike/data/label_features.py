@@ -6,6 +6,8 @@ rest the known nodes are divided into folds, and what a known node reads comes f
 taking its own label alone away would show it all the same, as what is missing beside the rows of those with the same
 neighbours. All other nodes read all known labels. What is read of a class counts in proportion to its labels there are
 to read: else a fold with many nodes of a class would read little of it, and that would tell on its nodes.
+
+Edges are read both ways. Of a directed graph a node also reads the shares among its sources and among its targets.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chronospike.data.graph import DynamicGraph
-from chronospike.data.label_propagation import Operator, recency_operator
+from chronospike.data.label_propagation import Operator, recency_adjacency, recency_operator
 from chronospike.optional import triton_trouble
 from chronospike.threads import run_chunks
 
@@ -53,7 +55,7 @@ def label_features(
     last_step: int | None = None,
     device: torch.device | None = None,
 ) -> NDArray[np.float32]:
-    """`[N, F C]` of all nodes, F = recencies · (2 + diffusions); a row of C that no label reaches is zero.
+    """`[N, F C]` of all nodes, F = recencies · `kinds_read`; a row of C that no label reaches is zero.
 
     Args:
         known, labels, folds: `[K]` each: nodes without repeats, their classes and their folds.
@@ -61,7 +63,7 @@ def label_features(
         last_step: edges after it are left out; by default none are.
         device: to compute on, by default the CPU.
     """
-    classes, kinds = graph.num_classes, 2 + len(diffusions)
+    classes, kinds = graph.num_classes, kinds_read(len(diffusions), graph.directed)
     fold_of = np.full(graph.num_nodes, -1)
     fold_of[known] = folds
     result = np.empty((graph.num_nodes, len(recencies), kinds, classes), dtype=np.float32)
@@ -75,7 +77,16 @@ def label_features(
         found = _by_folds(operator, fold_of, everyone, _coefficients(diffusions), device)
         for kind, values in enumerate(found, start=1):
             result[:, place, kind] = _shares(values * weights)
+        if graph.directed:
+            end = graph.num_steps - 1 if last_step is None else last_step
+            incoming = recency_adjacency(graph, recency, end, symmetric=False)
+            result[:, place, -2], result[:, place, -1] = (_shares(edges @ everyone) for edges in (incoming, incoming.T))
     return result.reshape(graph.num_nodes, -1)
+
+
+def kinds_read(diffusions: int, directed: bool) -> int:
+    """One hop, two hops, each diffusion; of a directed graph one hop against and along the edges."""
+    return 2 + diffusions + (2 if directed else 0)
 
 
 def _coefficients(diffusions: Sequence[tuple[float, int]]) -> NDArray[np.float32]:

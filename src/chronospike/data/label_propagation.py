@@ -20,8 +20,12 @@ from chronospike.errors import GraphError
 Operator = Any  # scipy's csr_array has no type of its own here
 
 
-def recency_adjacency(graph: DynamicGraph, recency: float, last_step: int) -> Operator:
-    """The weighted adjacency `[N, N]` over steps 0..`last_step`, symmetric, as a sparse matrix."""
+def recency_adjacency(graph: DynamicGraph, recency: float, last_step: int, symmetric: bool = True) -> Operator:
+    """The weighted adjacency `[N, N]` over steps 0..`last_step` as a sparse matrix.
+
+    Args:
+        symmetric: False keeps the direction of a directed graph: row v has the sources of edges into v.
+    """
     # Here, so that what only predicts does not wait for scipy.
     import scipy.sparse as sp
 
@@ -30,7 +34,7 @@ def recency_adjacency(graph: DynamicGraph, recency: float, last_step: int) -> Op
     weights = np.exp(-recency * (1 - steps[keep] / max(1, last_step)))
     shape = (graph.num_nodes, graph.num_nodes)
     adjacency = sp.csr_array((weights, (rows[keep], neighbours[keep])), shape=shape)
-    return adjacency + adjacency.T if graph.directed else adjacency
+    return adjacency + adjacency.T if graph.directed and symmetric else adjacency
 
 
 def recency_operator(graph: DynamicGraph, recency: float = 3.0, last_step: int | None = None) -> Operator:

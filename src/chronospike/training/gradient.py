@@ -169,8 +169,8 @@ class GradientLearner(Learner[Trained]):
         fits = described == network.description() and isinstance(count, int) and 0 <= count <= self.settings.folds
         if not fits:
             raise StorageError(
-                f"{run.weights} does not match the network that the settings and the graph describe. Use the graph and "
-                "features of the training"
+                f"{run.weights} does not match the network that the settings and the graph describe. Use the features "
+                "of the training, and directed edges only if they were directed there"
             )
         if count:
             modules = nn.ModuleList(network.new_module() for _ in range(count))

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from chronospike.data.activity import PROFILE_WIDTH, activity_profile
+from chronospike.data.activity import activity_profile, profile_width
 from chronospike.data.graph import DynamicGraph
-from chronospike.data.label_features import DIFFUSIONS, RECENCIES, label_features
+from chronospike.data.label_features import DIFFUSIONS, RECENCIES, kinds_read, label_features
 from chronospike.data.label_sequences import label_counts
 from chronospike.data.storage import structure_key
 from chronospike.files import atomic_file
@@ -35,14 +35,14 @@ _KEPT_BYTES = 2**28
 _KEY, _SUM = "key", "checksum"
 
 
-def features_width(classes: int) -> int:
+def features_width(classes: int, directed: bool = False) -> int:
     """Columns of `LabelTables.features`."""
-    return len(RECENCIES) * (2 + len(DIFFUSIONS)) * classes
+    return len(RECENCIES) * kinds_read(len(DIFFUSIONS), directed) * classes
 
 
-def numbers_width(classes: int) -> int:
+def numbers_width(classes: int, directed: bool = False) -> int:
     """Columns of `LabelTables.features` and `LabelTables.activity` together."""
-    return features_width(classes) + PROFILE_WIDTH
+    return features_width(classes, directed) + profile_width(directed)
 
 
 def folds_by_id(graph: DynamicGraph, nodes: NDArray[np.integer[Any]], folds: int, seed: int) -> NDArray[np.int64]:
@@ -86,7 +86,7 @@ class LabelTables:
 
     @cached_property
     def activity(self) -> NDArray[np.float32]:
-        """`[N, PROFILE_WIDTH]`: see `activity_profile`."""
+        """`[N, A]`: see `activity_profile`."""
         return activity_profile(self._graph, self.last_step)
 
     def save(self, path: Path) -> None:
@@ -102,7 +102,7 @@ class LabelTables:
         """Take over the label features of `save` where they are those of the same edges, labels, step and seed."""
         try:
             with safe_open(path, framework="np") as file:
-                shape = (self._graph.num_nodes, features_width(self._graph.num_classes))
+                shape = (self._graph.num_nodes, features_width(self._graph.num_classes, self._graph.directed))
                 facts = file.metadata() or {}
                 if facts.get(_KEY) != self._key():
                     return

@@ -80,7 +80,7 @@ def seconds(settings: TrainingSettings, task: Task, rates: Rates) -> float:
     if s.refit and not s.folds:
         training += s.epochs * num_batches(known, s.batch_nodes(known)) * rates.batch
     inference = networks * samples * (nodes + known / networks) * rates.node
-    columns = numbers_width(task.graph.num_classes) + task.graph.num_classes
+    columns = numbers_width(task.graph.num_classes, task.graph.directed) + task.graph.num_classes
     stage = _STAGE[s.second_stage] * min(known, 50_000) * columns * task.graph.num_classes * min(5, max(1, s.folds))
     return training + inference + stage / default_threads() + _REST
 

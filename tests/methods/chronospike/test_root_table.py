@@ -27,6 +27,11 @@ def test_widths_for_three_classes(values: dict[str, Any], widths: tuple[int, int
     assert root_widths(small_settings(**values), 3) == widths
 
 
+def test_of_a_directed_graph_both_ways_are_read_apart() -> None:
+    settings = small_settings(label_sequences=True, label_features=True, activity=True)
+    assert root_widths(settings, 3, directed=True) == (4, 54 + 144)
+
+
 @pytest.mark.parametrize("values", [{"label_sequences": True}, {"label_features": True}, {"activity": True}])
 def test_only_what_is_asked_for_is_held(values: dict[str, Any]) -> None:
     table = RootTable(small_network().task.tables, small_settings(**values), CPU)

@@ -71,7 +71,7 @@ def estimate(graph: DynamicGraph, settings: ChronoSpikeSettings, features: int) 
     steps = 1 if s.static else graph.num_steps
     size = s.batch_nodes(train)
     batch = min(size, train)
-    model = new_model(s, features, graph.num_classes)
+    model = new_model(s, features, graph.num_classes, directed=graph.directed)
     parameters = model.parameter_count() * max(1, s.folds)
     known = known_bytes(graph, s)
     # Gradients are counted with the activations.

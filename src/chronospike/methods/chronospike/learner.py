@@ -49,8 +49,9 @@ class ChronoSpikeLearner(GradientLearner[ChronoSpikeSettings]):
     def load(self, task: Task, run: RunFolder) -> GradientFitted | BagFitted:
         # What the network was found to do without when it was trained, it does without.
         found = description(load_weights(run.weights)[1])
-        without, classes = self.settings.change(**_WITHOUT_LABELS), task.graph.num_classes
-        is_without = (found.get("met", 0), found.get("numbers", 0)) == root_widths(without, classes)
+        without, graph = self.settings.change(**_WITHOUT_LABELS), task.graph
+        widths = root_widths(without, graph.num_classes, graph.directed)
+        is_without = (found.get("met", 0), found.get("numbers", 0)) == widths
         return super(ChronoSpikeLearner, type(self)(without) if is_without else self).load(task, run)
 
     def _suited(self, task: Task, context: FitContext) -> Self:

@@ -44,7 +44,7 @@ def least_bytes(graph: DynamicGraph, settings: ChronoSpikeSettings, features: in
     the first layer's currents and spikes."""
     s = settings
     with meta_device():
-        model = ChronoSpike(architecture(s, features, graph.num_classes))
+        model = ChronoSpike(architecture(s, features, graph.num_classes, graph.directed))
     steps = 1 if s.static else graph.num_steps
     roots = max(min(s.batch_nodes(train), train), lane)
     positions, targets = roots * sum(widths(s.fanouts)), roots * sum(widths(s.fanouts)[:-1])
@@ -54,7 +54,7 @@ def least_bytes(graph: DynamicGraph, settings: ChronoSpikeSettings, features: in
 
 def known_bytes(graph: DynamicGraph, settings: ChronoSpikeSettings) -> int:
     """What is kept of all nodes beside their features: labels met at each step, label features, activity."""
-    met, numbers = root_widths(settings, graph.num_classes)
+    met, numbers = root_widths(settings, graph.num_classes, graph.directed)
     return graph.num_nodes * (2 * graph.num_steps * met + 4 * numbers)
 
 

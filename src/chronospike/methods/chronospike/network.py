@@ -30,11 +30,11 @@ from chronospike.training.step import Step, StepContext
 from chronospike.training.task import Nodes, Task
 
 
-def architecture(settings: ChronoSpikeSettings, inputs: int, classes: int) -> Architecture:
+def architecture(settings: ChronoSpikeSettings, inputs: int, classes: int, directed: bool = False) -> Architecture:
     """The network that the settings describe: every field that they have, by its name."""
     s = settings
     shared = {field.name: getattr(s, field.name) for field in fields(Architecture) if hasattr(s, field.name)}
-    met, numbers = root_widths(s, classes)
+    met, numbers = root_widths(s, classes, directed)
     return Architecture(inputs + (classes if s.label_inputs else 0), classes, met=met, numbers=numbers, **shared)
 
 
@@ -51,11 +51,13 @@ def objective(settings: ChronoSpikeSettings) -> Objective:
     return Objective(s.label_smoothing, s.contrastive, s.view_dropout, s.temperature)
 
 
-def new_model(settings: ChronoSpikeSettings, inputs: int, classes: int, seed: int | None = None) -> ChronoSpike:
+def new_model(
+    settings: ChronoSpikeSettings, inputs: int, classes: int, seed: int | None = None, directed: bool = False
+) -> ChronoSpike:
     """A network with the initial weights of a seed, by default the settings'; torch's generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(settings.seed if seed is None else seed, "init"))
-        model = ChronoSpike(architecture(settings, inputs, classes))
+        model = ChronoSpike(architecture(settings, inputs, classes, directed))
         if settings.initialisation == "torch":
             for part in model.modules():
                 if isinstance(part, nn.Linear):
@@ -125,7 +127,7 @@ class ChronoSpikeNetwork(Network):
             graph, train = task.graph, task.split.train
             labels = np.asarray(graph.labels)
             self.labels = LabelInputs(labels, train, graph.num_classes, s.label_mask, task.seed, task.device)
-        if not any(root_widths(s, task.graph.num_classes)):
+        if not any(root_widths(s, task.graph.num_classes, task.graph.directed)):
             self.root_table = None
         elif self.root_table is None or self.root_table.tables is not task.tables:
             self.root_table = RootTable(task.tables, s, task.device)
@@ -138,7 +140,8 @@ class ChronoSpikeNetwork(Network):
 
     def new_module(self) -> ChronoSpike:
         task = self.task
-        model = new_model(self.settings, self.inputs.width, task.graph.num_classes, task.seed).to(task.device)
+        graph, inputs = task.graph, self.inputs.width
+        model = new_model(self.settings, inputs, graph.num_classes, task.seed, graph.directed).to(task.device)
         if model.standardise is not None:
             assert self.root_table is not None
             model.standardise.fit(self.root_table.known_numbers())
@@ -203,7 +206,8 @@ class ChronoSpikeNetwork(Network):
 
     @property
     def architecture(self) -> Architecture:
-        return architecture(self.settings, self.inputs.width, self.task.graph.num_classes)
+        graph = self.task.graph
+        return architecture(self.settings, self.inputs.width, graph.num_classes, graph.directed)
 
     def description(self) -> dict[str, Any]:
         return describe(self.architecture)

@@ -6,19 +6,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chronospike.data.activity import PROFILE_WIDTH
+from chronospike.data.activity import profile_width
 from chronospike.methods.chronospike.settings import ChronoSpikeSettings
 from chronospike.nn.roots import RootInputs
 from chronospike.training.label_tables import LabelTables, features_width
 
 
-def root_widths(settings: ChronoSpikeSettings, classes: int) -> tuple[int, int]:
+def root_widths(settings: ChronoSpikeSettings, classes: int, directed: bool = False) -> tuple[int, int]:
     """Kinds of neighbours that are counted at each step, and numbers of a node. The last snapshot alone has neither."""
     if settings.static:
         return 0, 0
     met = classes + 1 if settings.label_sequences else 0
-    around = features_width(classes) if settings.label_features else 0
-    return met, around + (PROFILE_WIDTH if settings.activity else 0)
+    around = features_width(classes, directed) if settings.label_features else 0
+    return met, around + (profile_width(directed) if settings.activity else 0)
 
 
 class RootTable:
