@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from chronospike.experiments.cells import EMBEDDINGS, RESULT, Cell, folder_of, read_result
+from chronospike.experiments.cells import EMBEDDINGS, LOG, RESULT, Cell, folder_of, read_result
 from chronospike.experiments.engine import Slots, run_cells, seconds_left, share_cpus
 from chronospike.methods import registry
 from tests.experiments.fake_methods import FAKES
@@ -64,6 +64,8 @@ def test_a_cell_leaves_scores_and_costs(graph: Path, tmp_path: Path) -> None:
     assert found["peak_memory_bytes"] > 1e7
     assert found["device"] == "cpu (1 thread)"
     assert found["settings"]["ratio"] == 0.8
+    # Nothing went wrong after the result was written, either.
+    assert (folder_of(tmp_path, cell(graph, "majority", seed=3)) / LOG).read_text() == ""
 
 
 def test_finished_cells_are_not_fitted_again_after_an_interrupt(graph: Path, tmp_path: Path) -> None:

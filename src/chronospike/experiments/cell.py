@@ -135,7 +135,9 @@ def _end_with_standard_input() -> None:
     """End this process and all in its group once nobody holds the other end of its standard input."""
 
     def watch() -> None:
-        sys.stdin.buffer.read()
+        # Not by sys.stdin, whose lock a thread must not hold when Python ends.
+        while os.read(0, 1):
+            pass
         # Started by hand, it may be in the group of somebody else.
         os.killpg(0, signal.SIGKILL) if os.getpgrp() == os.getpid() else os._exit(1)
 
