@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,15 @@ def fitted(graph: DynamicGraph) -> ChronoSpikeClassifier:
     return ChronoSpikeClassifier(graph, **SMALL).fit(TRAIN)
 
 
+@contextmanager
+def float64() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def weights(classifier: ChronoSpikeClassifier) -> torch.Tensor:
     return torch.cat([value.reshape(-1) for value in classifier.model_.state_dict().values()])
 
@@ -103,6 +114,20 @@ def test_fit_leaves_torchs_settings_and_the_environment_as_they_were(graph: Dyna
     before = settings()
     ChronoSpikeClassifier(**{**SMALL, "epochs": 1}).fit(graph)
     assert settings() == before
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, lambda: torch.device("meta"), float64])
+def test_the_callers_torch_settings_change_nothing(
+    graph: DynamicGraph, fitted: ChronoSpikeClassifier, tmp_path: Path, mode: Callable[[], AbstractContextManager[Any]]
+) -> None:
+    expected, embeddings = fitted.predict_proba(TEST), fitted.embed(nodes=TEST)
+    path = fitted.save(tmp_path / "saved")
+    with mode():
+        again = ChronoSpikeClassifier(graph, **SMALL).fit(TRAIN)
+        loaded = ChronoSpikeClassifier.load(path, graph, device="cpu")
+        for classifier in (fitted, again, loaded):
+            np.testing.assert_array_equal(classifier.predict_proba(TEST), expected)
+            np.testing.assert_array_equal(classifier.embed(nodes=TEST), embeddings)
 
 
 def test_fits_and_predictions_keep_freed_memory_as_commands_do(

@@ -28,7 +28,7 @@ from chronospike.data.as_of import step_as_of
 from chronospike.data.attributes import AttributeEncoder
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.storage import structure_key
-from chronospike.device import choose_device, keep_freed_memory
+from chronospike.device import choose_device, keep_freed_memory, own_torch
 from chronospike.errors import InputError, StorageError, nearest
 from chronospike.features.make import with_features_for
 from chronospike.features.recipes import check_transfer, methods_for
@@ -99,13 +99,15 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.verbose = verbose
         self.set_params(**settings)
 
+    @own_torch()
     def fit(self, X: Any = None, nodes: Any = None, y: Any = None) -> Self:
         """Train on `fit(graph, nodes, y)` or `fit(nodes, y)`.
 
         Of the process it changes what the command line does: the C library keeps large freed blocks from here on
         (`keep_freed_memory`; predictions do the same), and importing this class from `chronospike` has told OpenMP's
         threads to sleep while they wait, unless torch was there before or the environment says otherwise. Torch's
-        random generators are left as they were.
+        random generators and defaults are left as they were, and change nothing here. Fits and predictions of several
+        threads take turns.
 
         Args:
             X: a graph, or the nodes.
@@ -147,6 +149,7 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         classes: NDArray[Any] = self.classes_[likeliest]
         return classes
 
+    @own_torch()
     def predict_proba(
         self, X: Any = None, nodes: Any = None, *, ids: Any = None, as_of: Any = None, smooth: bool = False
     ) -> NDArray[np.floating[Any]]:
@@ -168,6 +171,7 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         smoothed, self.smoothing_ = fitted.smoothed(everyone)
         return smoothed[chosen]
 
+    @own_torch()
     def embed(self, X: Any = None, nodes: Any = None, *, ids: Any = None, as_of: Any = None) -> NDArray[np.float32]:
         """`[K, hidden[-1]]` embeddings z of each node; the arguments are those of `predict_proba`."""
         fitted, chosen = self._ready(X, nodes, ids, as_of)
@@ -221,6 +225,7 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return Path(path)
 
     @classmethod
+    @own_torch()
     def load(cls, path: str | Path, graph: DynamicGraph | None = None, *, device: str = "auto") -> Self:
         """A fitted classifier from a folder that `save` wrote, for the same graph, a later one or another."""
         folder = Path(path)
