@@ -61,3 +61,7 @@ def test_no_rows_have_no_values() -> None:
 
 def test_positions_of_unknown_values_are_minus_one() -> None:
     assert positions_in(NodeIds.of([5, 7]), as_column(["7", "x", "5", "05"])).tolist() == [1, -1, 0, -1]
+
+
+def test_what_is_missing_among_mixed_values_stays_missing() -> None:
+    assert as_column([1, "a", float("nan"), None]).to_pylist() == ["1", "a", None, None]

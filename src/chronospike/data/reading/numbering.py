@@ -72,5 +72,6 @@ def as_column(values: Any) -> pa.ChunkedArray:
     try:
         return pa.chunked_array([pa.array(values, from_pandas=True)])
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError):
-        texts = [None if value is None else str(value) for value in values]
+        gaps = (value is None or (isinstance(value, float) and value != value) for value in values)
+        texts = [None if is_gap else str(value) for is_gap, value in zip(gaps, values, strict=True)]
         return pa.chunked_array([pa.array(texts, type=pa.large_string())])
