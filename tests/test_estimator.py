@@ -270,6 +270,14 @@ def test_score_is_scikit_learns_accuracy(graph: DynamicGraph, fitted: ChronoSpik
     assert fitted.score(TEST, truth[TEST], sample_weight=weight) == pytest.approx(weighted)
 
 
+def test_numbers_are_not_scored_against_classes_that_are_text(
+    graph: DynamicGraph, fitted: ChronoSpikeClassifier
+) -> None:
+    assert graph.labels is not None
+    with pytest.raises(InputError, match="y holds int64, and the classes of the fit are such as '0'; write both alike"):
+        fitted.score(TEST, graph.labels[TEST])
+
+
 def test_score_without_nodes_takes_those_the_fit_was_not_given(fitted: ChronoSpikeClassifier) -> None:
     assert fitted.score() == fitted.score(TEST)
 

@@ -201,6 +201,11 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 "there are no nodes to score: fit was given every labelled one. Pass nodes, or fit on some"
             )
         truth = self._own_classes(graph, chosen) if labels is None else check_classes(graph, chosen, labels)
+        if (truth.dtype.kind == "U") != (self.classes_.dtype.kind == "U"):
+            first = self.classes_[0].item()
+            raise InputError(
+                f"y holds {truth.dtype}, and the classes of the fit are such as {first!r}; write both alike"
+            )
         right = self.predict(graph, chosen, as_of=as_of, smooth=smooth) == truth
         return float(np.average(right, weights=sample_weight))
 
