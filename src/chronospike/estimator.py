@@ -232,7 +232,12 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     @classmethod
     @own_torch()
     def load(cls, path: str | Path, graph: DynamicGraph | None = None, *, device: str = "auto") -> Self:
-        """A fitted classifier from a folder that `save` wrote, for the same graph, a later one or another."""
+        """A fitted classifier from a folder that `save` wrote, for the same graph, a later one or another.
+
+        Features that `fit` made of a graph without any are made again, as they are after unpickling. DeepWalk's then
+        differ a little, unless one thread makes them, and so do predictions: keep them in the graph's folder
+        (`make_features`).
+        """
         folder = Path(path)
         settings = make_settings(ChronoSpikeSettings, read_settings(folder / _SETTINGS))
         tensors, metadata = load_weights(folder / _WEIGHTS)
