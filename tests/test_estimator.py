@@ -255,6 +255,13 @@ def test_attributes_are_encoded_as_in_the_fit(graph: DynamicGraph, tmp_path: Pat
         model.predict(graph.with_features(values[:, :2], wider[:2]))
 
 
+def test_a_graph_without_the_attributes_of_the_fit_is_refused(graph: DynamicGraph) -> None:
+    table = graph.with_features(np.random.default_rng(0).normal(size=(120, 2)))
+    classifier = ChronoSpikeClassifier(table, **{**SMALL, "epochs": 1}).fit(TRAIN)
+    with pytest.raises(InputError, match="the graph has no attributes of its own"):
+        classifier.predict(graph.with_features(None))
+
+
 def test_smoothing_uses_the_labels_of_the_fit(fitted: ChronoSpikeClassifier) -> None:
     smoothed = fitted.predict_proba(TEST, smooth=True)
     np.testing.assert_allclose(smoothed.sum(axis=1), 1)
