@@ -367,6 +367,21 @@ def test_a_preset_gives_way_to_what_is_set_by_name(tmp_path: Path) -> None:
     assert (params["epochs"], params["p"], params["fanouts"]) == (3, 0.25, (4, 3))
 
 
+def test_the_settings_of_a_run_are_a_preset_if_they_are_of_this_method(graph: DynamicGraph, tmp_path: Path) -> None:
+    preset = tmp_path / "config.yaml"
+    preset.write_text("method: chronospike\nepochs: 7\n")
+    assert ChronoSpikeClassifier(preset=str(preset)).get_params()["epochs"] == 7
+    preset.write_text("method: tgat\nepochs: 7\n")
+    with pytest.raises(InputError, match=r"config.yaml holds settings of tgat, and this is chronospike"):
+        ChronoSpikeClassifier(graph, preset=str(preset)).fit()
+
+
+def test_a_run_is_no_saved_model(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("method: chronospike\nepochs: 7\n")
+    with pytest.raises(StorageError, match=r"is a run, not a model that save wrote. Use it with: chronospike predict"):
+        ChronoSpikeClassifier.load(tmp_path)
+
+
 def test_grid_search_over_nodes(graph: DynamicGraph) -> None:
     assert graph.labels is not None
     names = np.array(graph.class_names)[graph.labels]

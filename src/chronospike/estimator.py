@@ -63,7 +63,7 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     Args:
         graph: may be left out and given to each call instead.
-        preset: a preset by name, or a YAML file; None for the paper's settings.
+        preset: a preset by name, or a YAML file, such as a run's `config.yaml`; None for the paper's settings.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         verbose: a line per epoch on standard error.
         settings: any of `ChronoSpikeSettings` by name; they go before those of the preset.
@@ -239,7 +239,12 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         (`make_features`).
         """
         folder = Path(path)
-        settings = make_settings(ChronoSpikeSettings, read_settings(folder / _SETTINGS))
+        values = read_settings(folder / _SETTINGS)
+        if "method" in values:
+            raise StorageError(
+                f"{folder} is a run, not a model that save wrote. Use it with: chronospike predict {folder}"
+            )
+        settings = make_settings(ChronoSpikeSettings, values)
         tensors, metadata = load_weights(folder / _WEIGHTS)
         model = rebuild(tensors, metadata, folder / _WEIGHTS)
         classes, a = np.array(class_names(metadata)), _architecture(model)
@@ -286,7 +291,12 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return {name: vars(self)[name] for name in ChronoSpikeSettings.model_fields if name in vars(self)}
 
     def _preset_values(self) -> dict[str, Any]:
-        return {} if self.preset is None else read_preset(self.preset)
+        values = {} if self.preset is None else read_preset(self.preset)
+        # The settings of a run say whose they are.
+        method = values.pop("method", ChronoSpikeLearner.name)
+        if method != ChronoSpikeLearner.name:
+            raise InputError(f"{self.preset} holds settings of {method}, and this is {ChronoSpikeLearner.name}")
+        return values
 
     def _settings(self) -> ChronoSpikeSettings:
         given = {name: _plain(value) for name, value in self._given().items()}
