@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import platform
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
-from chronospike.device import choose_device, keep_freed_memory
+from chronospike.device import choose_device, keep_freed_memory, own_torch
 from chronospike.errors import InputError
 
 
@@ -39,3 +40,37 @@ def test_an_unknown_device_gets_the_choices(name: str) -> None:
 
 def test_the_c_library_takes_the_memory_thresholds() -> None:
     assert keep_freed_memory() is (platform.libc_ver()[0] == "glibc")
+
+
+def test_own_torch_is_that_of_a_new_program_and_the_callers_comes_back() -> None:
+    def state() -> tuple[object, ...]:
+        return (
+            torch.get_default_dtype(),
+            torch.empty(0).device.type,
+            torch.is_grad_enabled(),
+            torch.is_autocast_enabled("cpu"),
+        )
+
+    usual = state()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"), torch.inference_mode(), torch.autocast("cpu"):
+            before = state()
+            with own_torch():
+                assert state() == usual
+            assert state() == before
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_threads_take_turns_with_torch() -> None:
+    def use() -> None:
+        with own_torch():
+            pass
+
+    with ThreadPoolExecutor(1) as other:
+        with own_torch(), own_torch():
+            waiting = other.submit(use)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=0.1)
+        waiting.result(timeout=60)

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,15 @@ def fitted(graph: DynamicGraph) -> ChronoSpikeClassifier:
     return ChronoSpikeClassifier(graph, **SMALL).fit(TRAIN)
 
 
+@contextmanager
+def float64() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def weights(classifier: ChronoSpikeClassifier) -> torch.Tensor:
     return torch.cat([value.reshape(-1) for value in classifier.model_.state_dict().values()])
 
@@ -103,6 +114,20 @@ def test_fit_leaves_torchs_settings_and_the_environment_as_they_were(graph: Dyna
     before = settings()
     ChronoSpikeClassifier(**{**SMALL, "epochs": 1}).fit(graph)
     assert settings() == before
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, lambda: torch.device("meta"), float64])
+def test_the_callers_torch_settings_change_nothing(
+    graph: DynamicGraph, fitted: ChronoSpikeClassifier, tmp_path: Path, mode: Callable[[], AbstractContextManager[Any]]
+) -> None:
+    expected, embeddings = fitted.predict_proba(TEST), fitted.embed(nodes=TEST)
+    path = fitted.save(tmp_path / "saved")
+    with mode():
+        again = ChronoSpikeClassifier(graph, **SMALL).fit(TRAIN)
+        loaded = ChronoSpikeClassifier.load(path, graph, device="cpu")
+        for classifier in (fitted, again, loaded):
+            np.testing.assert_array_equal(classifier.predict_proba(TEST), expected)
+            np.testing.assert_array_equal(classifier.embed(nodes=TEST), embeddings)
 
 
 def test_fits_and_predictions_keep_freed_memory_as_commands_do(
@@ -230,6 +255,13 @@ def test_attributes_are_encoded_as_in_the_fit(graph: DynamicGraph, tmp_path: Pat
         model.predict(graph.with_features(values[:, :2], wider[:2]))
 
 
+def test_a_graph_without_the_attributes_of_the_fit_is_refused(graph: DynamicGraph) -> None:
+    table = graph.with_features(np.random.default_rng(0).normal(size=(120, 2)))
+    classifier = ChronoSpikeClassifier(table, **{**SMALL, "epochs": 1}).fit(TRAIN)
+    with pytest.raises(InputError, match="the graph has no attributes of its own"):
+        classifier.predict(graph.with_features(None))
+
+
 def test_smoothing_uses_the_labels_of_the_fit(fitted: ChronoSpikeClassifier) -> None:
     smoothed = fitted.predict_proba(TEST, smooth=True)
     np.testing.assert_allclose(smoothed.sum(axis=1), 1)
@@ -243,6 +275,14 @@ def test_score_is_scikit_learns_accuracy(graph: DynamicGraph, fitted: ChronoSpik
     weight = np.arange(40)
     weighted = accuracy_score(truth[TEST], predicted, sample_weight=weight)
     assert fitted.score(TEST, truth[TEST], sample_weight=weight) == pytest.approx(weighted)
+
+
+def test_numbers_are_not_scored_against_classes_that_are_text(
+    graph: DynamicGraph, fitted: ChronoSpikeClassifier
+) -> None:
+    assert graph.labels is not None
+    with pytest.raises(InputError, match="y holds int64, and the classes of the fit are such as '0'; write both alike"):
+        fitted.score(TEST, graph.labels[TEST])
 
 
 def test_score_without_nodes_takes_those_the_fit_was_not_given(fitted: ChronoSpikeClassifier) -> None:
@@ -336,6 +376,21 @@ def test_a_preset_gives_way_to_what_is_set_by_name(tmp_path: Path) -> None:
     preset.write_text("epochs: 7\np: 0.25\nfanouts: [4, 3]\n")
     params = clone(ChronoSpikeClassifier(epochs=3).set_params(preset=str(preset))).get_params()
     assert (params["epochs"], params["p"], params["fanouts"]) == (3, 0.25, (4, 3))
+
+
+def test_the_settings_of_a_run_are_a_preset_if_they_are_of_this_method(graph: DynamicGraph, tmp_path: Path) -> None:
+    preset = tmp_path / "config.yaml"
+    preset.write_text("method: chronospike\nepochs: 7\n")
+    assert ChronoSpikeClassifier(preset=str(preset)).get_params()["epochs"] == 7
+    preset.write_text("method: tgat\nepochs: 7\n")
+    with pytest.raises(InputError, match=r"config.yaml holds settings of tgat, and this is chronospike"):
+        ChronoSpikeClassifier(graph, preset=str(preset)).fit()
+
+
+def test_a_run_is_no_saved_model(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("method: chronospike\nepochs: 7\n")
+    with pytest.raises(StorageError, match=r"is a run, not a model that save wrote. Use it with: chronospike predict"):
+        ChronoSpikeClassifier.load(tmp_path)
 
 
 def test_grid_search_over_nodes(graph: DynamicGraph) -> None:

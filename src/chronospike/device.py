@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from threading import RLock
 
 import torch
 
 from chronospike.errors import InputError
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_turn = RLock()
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -43,6 +47,30 @@ def keep_freed_memory() -> bool:
         return False
     largest = 2**31 - 1
     return bool(mallopt(_M_MMAP_THRESHOLD, largest)) and bool(mallopt(_M_TRIM_THRESHOLD, largest))
+
+
+@contextmanager
+def own_torch() -> Iterator[None]:
+    """Torch as a program finds it at its start, whatever the caller has set, which comes back afterwards.
+
+    Generators, the default dtype and a module's mode belong to the whole process, so that threads take turns.
+    """
+    with _turn:
+        is_usual = torch.get_default_device().type == "cpu"
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float32)
+        try:
+            with (
+                # A device that is set, even the CPU, costs every operation some time.
+                nullcontext() if is_usual else torch.device("cpu"),
+                # With gradients, too.
+                torch.inference_mode(False),
+                torch.autocast("cpu", enabled=False),
+                torch.autocast("cuda", enabled=False),
+            ):
+                yield
+        finally:
+            torch.set_default_dtype(before)
 
 
 def settle(device: torch.device) -> None:

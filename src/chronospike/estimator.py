@@ -28,7 +28,7 @@ from chronospike.data.as_of import step_as_of
 from chronospike.data.attributes import AttributeEncoder
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.storage import structure_key
-from chronospike.device import choose_device, keep_freed_memory
+from chronospike.device import choose_device, keep_freed_memory, own_torch
 from chronospike.errors import InputError, StorageError, nearest
 from chronospike.features.make import with_features_for
 from chronospike.features.recipes import check_transfer, methods_for
@@ -64,7 +64,7 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     Args:
         graph: may be left out and given to each call instead.
-        preset: a preset by name, or a YAML file; None for the paper's settings.
+        preset: a preset by name, or a YAML file, such as a run's `config.yaml`; None for the paper's settings.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         verbose: a line per epoch on standard error.
         settings: any of `ChronoSpikeSettings` by name; they go before those of the preset.
@@ -100,13 +100,15 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.verbose = verbose
         self.set_params(**settings)
 
+    @own_torch()
     def fit(self, X: Any = None, nodes: Any = None, y: Any = None) -> Self:
         """Train on `fit(graph, nodes, y)` or `fit(nodes, y)`.
 
         Of the process it changes what the command line does: the C library keeps large freed blocks from here on
         (`keep_freed_memory`; predictions do the same), and importing this class from `chronospike` has told OpenMP's
         threads to sleep while they wait, unless torch was there before or the environment says otherwise. Torch's
-        random generators are left as they were.
+        random generators and defaults are left as they were, and change nothing here. Fits and predictions of several
+        threads take turns.
 
         Args:
             X: a graph, or the nodes.
@@ -148,6 +150,7 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         classes: NDArray[Any] = self.classes_[likeliest]
         return classes
 
+    @own_torch()
     def predict_proba(
         self, X: Any = None, nodes: Any = None, *, ids: Any = None, as_of: Any = None, smooth: bool = False
     ) -> NDArray[np.floating[Any]]:
@@ -169,6 +172,7 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         smoothed, self.smoothing_ = fitted.smoothed(everyone)
         return smoothed[chosen]
 
+    @own_torch()
     def embed(self, X: Any = None, nodes: Any = None, *, ids: Any = None, as_of: Any = None) -> NDArray[np.float32]:
         """`[K, hidden[-1]]` embeddings z of each node; the arguments are those of `predict_proba`."""
         fitted, chosen = self._ready(X, nodes, ids, as_of)
@@ -198,6 +202,11 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 "there are no nodes to score: fit was given every labelled one. Pass nodes, or fit on some"
             )
         truth = self._own_classes(graph, chosen) if labels is None else check_classes(graph, chosen, labels)
+        if (truth.dtype.kind == "U") != (self.classes_.dtype.kind == "U"):
+            first = self.classes_[0].item()
+            raise InputError(
+                f"y holds {truth.dtype}, and the classes of the fit are such as {first!r}; write both alike"
+            )
         right = self.predict(graph, chosen, as_of=as_of, smooth=smooth) == truth
         return float(np.average(right, weights=sample_weight))
 
@@ -222,10 +231,21 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return Path(path)
 
     @classmethod
+    @own_torch()
     def load(cls, path: str | Path, graph: DynamicGraph | None = None, *, device: str = "auto") -> Self:
-        """A fitted classifier from a folder that `save` wrote, for the same graph, a later one or another."""
+        """A fitted classifier from a folder that `save` wrote, for the same graph, a later one or another.
+
+        Features that `fit` made of a graph without any are made again, as they are after unpickling. DeepWalk's then
+        differ a little, unless one thread makes them, and so do predictions: keep them in the graph's folder
+        (`make_features`).
+        """
         folder = Path(path)
-        settings = make_settings(ChronoSpikeSettings, read_settings(folder / _SETTINGS))
+        values = read_settings(folder / _SETTINGS)
+        if "method" in values:
+            raise StorageError(
+                f"{folder} is a run, not a model that save wrote. Use it with: chronospike predict {folder}"
+            )
+        settings = make_settings(ChronoSpikeSettings, values)
         tensors, metadata = load_weights(folder / _WEIGHTS)
         model = rebuild(tensors, metadata, folder / _WEIGHTS)
         classes, a = np.array(class_names(metadata)), _architecture(model)
@@ -272,7 +292,12 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return {name: vars(self)[name] for name in ChronoSpikeSettings.model_fields if name in vars(self)}
 
     def _preset_values(self) -> dict[str, Any]:
-        return {} if self.preset is None else read_preset(self.preset)
+        values = {} if self.preset is None else read_preset(self.preset)
+        # The settings of a run say whose they are.
+        method = values.pop("method", ChronoSpikeLearner.name)
+        if method != ChronoSpikeLearner.name:
+            raise InputError(f"{self.preset} holds settings of {method}, and this is {ChronoSpikeLearner.name}")
+        return values
 
     def _settings(self) -> ChronoSpikeSettings:
         given = {name: _plain(value) for name, value in self._given().items()}

@@ -139,3 +139,10 @@ def test_validate_names_repeated_ids() -> None:
     ids = NodeIds(NodeIds.of(["a", "b", "c"]).values.take([0, 1, 2, 0, 1, 2]))
     with pytest.raises(GraphError, match="node ids repeat: 6 ids, 3 distinct"):
         replace(six_nodes(), ids=ids).validate()
+
+
+def test_graphs_are_compared_and_hashed_as_objects() -> None:
+    graph, same = six_nodes(), six_nodes()
+    assert graph == graph
+    assert graph != same
+    assert {graph: 1}[graph] == 1

@@ -91,6 +91,25 @@ def test_an_object_like_temporal_data_is_taken() -> None:
     assert (graph.num_nodes, graph.num_steps, graph.snapshot_edges) == (3, 2, 2)
 
 
+def test_columns_of_a_pandas_table_are_those_that_were_named() -> None:
+    table = pytest.importorskip("pandas").DataFrame({"src": SOURCE, "dst": TARGET, "t": [0, 0, 0, 0], "day": TIME})
+    assert import_graph(table, time="day").step_start.tolist() == [1, 2, 3]
+    with pytest.raises(InputError, match="no column 'from'"):
+        import_graph(table, source="from")
+
+
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_incomplete_events_of_every_kind_are_an_error_unless_dropped(missing: Any) -> None:
+    ends = ["a", missing, 3], [3, "b", "a"]
+    rows = [(u, v, t) for u, v, t in zip(*ends, TIME[:3], strict=True)]
+    for events in ((*ends, TIME[:3]), rows, SimpleNamespace(src=ends[0], dst=ends[1], t=TIME[:3])):
+        with pytest.raises(InputError, match="row 2: 'source' is empty"):
+            import_graph(events)
+        graph = import_graph(events, on_missing="drop")
+        assert list(graph.ids) == ["3", "a"]
+        assert graph.facts["rows_dropped"] == 1
+
+
 @pytest.mark.parametrize("kind", [np.array, np.float64, torch.tensor, list], ids=lambda kind: kind.__name__)
 def test_rows_of_numbers_are_a_source_a_target_and_a_time(kind: Any) -> None:
     graph = import_graph(kind([[0, 1, 5], [1, 2, 6]]))
@@ -168,6 +187,8 @@ def test_features_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         import_graph(as_arrays(tmp_path), features=np.zeros((2, 2)))
     with pytest.raises(GraphError, match="NaN or infinite, the first is node 'b'"):
         import_graph(as_arrays(tmp_path), features=np.array([[1.0], [np.nan], [1.0]]))
+    with pytest.raises(InputError, match="features are object; numbers are needed"):
+        import_graph(as_arrays(tmp_path), features=np.array([["red", 1], ["red", 2], ["blue", 3]], dtype=object))
 
 
 def test_times_become_steps_as_asked(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import settings as run
 
@@ -57,6 +58,13 @@ def test_the_number_of_threads_changes_nothing(threads: int) -> None:
     roots = np.arange(6).repeat(5)
     alone = HybridSampler(six_nodes(), threads=1).sample(roots)
     assert HybridSampler(six_nodes(), threads=threads).sample(roots).nodes.equal(alone.nodes)
+
+
+def test_the_callers_default_device_changes_nothing() -> None:
+    sampler = HybridSampler(six_nodes(), (3, 2), backend="numba")
+    expected = sampler.sample([4, 0, 2]).nodes.tolist()
+    with torch.device("meta"):
+        assert sampler.sample([4, 0, 2]).nodes.tolist() == expected
 
 
 def test_memory_mapped_arrays_are_read_in_place(tmp_path: Path) -> None:

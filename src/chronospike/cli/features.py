@@ -73,7 +73,7 @@ def deepwalk(
     """Random walks and skip-gram on each cumulative snapshot.
 
     The same command resumes what was interrupted. One thread gives the same bits each time; several, or a GPU, differ
-    in the last digits, and the name tells: deepwalk-cpu1, deepwalk-cpu8, deepwalk-gpu.
+    a little from run to run, and the name tells: deepwalk-cpu1, deepwalk-cpu8, deepwalk-gpu.
     """
     from chronospike.device import choose_device
     from chronospike.features.options import DeepWalk

@@ -17,7 +17,7 @@ from chronospike.data.time_text import format_time
 from chronospike.errors import GraphError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DynamicGraph:
     """A graph that changes over T steps.
 

@@ -82,7 +82,11 @@ def import_graph(
         return graph
     if isinstance(features, np.ndarray) or hasattr(features, "detach"):
         array = features.detach().cpu().numpy() if hasattr(features, "detach") else features
-        return graph.with_features(array if array.dtype.kind == "f" else array.astype(np.float32))
+        try:
+            numbers = array if array.dtype.kind == "f" else array.astype(np.float32)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"features are {array.dtype}; numbers are needed. Give other values as a table") from error
+        return graph.with_features(numbers)
     values, columns, counts = read_features(features, graph, node=node, on_unknown=on_unknown)
     graph.facts["provenance"].update(counts)
     return graph.with_features(values, columns)
@@ -90,13 +94,14 @@ def import_graph(
 
 def _events(data: Any, source: str | None, target: str | None, time: str | None, rules: dict[str, Any]) -> Events:
     """By the kind of `data`; `rules` are those of `read_events`."""
-    unit = rules["time_unit"]
+    unit, on_missing = rules["time_unit"], rules["on_missing"]
     if is_rows_of_edges(data):
-        return events_from_rows(data, time_unit=unit)
+        return events_from_rows(data, time_unit=unit, on_missing=on_missing)
     if isinstance(data, tuple):
-        return events_from_arrays(*data, time_unit=unit)
-    if all(hasattr(data, name) for name in ("src", "dst", "t")):
-        return events_from_temporal_data(data, time_unit=unit)
+        return events_from_arrays(*data, time_unit=unit, on_missing=on_missing)
+    # A pandas table has its columns as attributes.
+    if all(hasattr(data, name) for name in ("src", "dst", "t")) and not hasattr(data, "columns"):
+        return events_from_temporal_data(data, time_unit=unit, on_missing=on_missing)
     if isinstance(data, list) or (hasattr(data, "edges") and hasattr(data, "is_directed")):
         return events_from_networkx(data, time=time or "time", time_unit=unit)
     return read_events(data, source, target, time, **rules)
@@ -129,13 +134,14 @@ def events_from_networkx(graph: Any, time: str = "time", *, time_unit: str | Non
     return replace(add_nodes(events, as_column(list(named.values()))), origin="networkx graph")
 
 
-def events_from_temporal_data(data: Any, *, time_unit: str | None = None) -> Events:
+def events_from_temporal_data(data: Any, *, time_unit: str | None = None, on_missing: str = "error") -> Events:
     """Events from a PyTorch Geometric `TemporalData`, or anything with `src`, `dst` and `t`."""
     arrays = {name: getattr(data, name, None) for name in ("src", "dst", "t")}
     for name, values in arrays.items():
         if values is None:
             raise InputError(f"{type(data).__name__}: no '{name}'; events need src, dst and t")
-    return replace(events_from_arrays(*arrays.values(), time_unit=time_unit), origin=type(data).__name__)
+    events = events_from_arrays(*arrays.values(), time_unit=time_unit, on_missing=on_missing)
+    return replace(events, origin=type(data).__name__)
 
 
 def _snapshots(graph: Any) -> tuple[list[Any], bool]:

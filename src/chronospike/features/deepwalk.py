@@ -1,8 +1,9 @@
 """DeepWalk on every cumulative snapshot: random walks, then skip-gram with negative sampling.
 
 With one CPU thread the same options give the same bits. With more, or on a GPU, threads write to the tables without
-locks (Hogwild) and the last digits differ from run to run; the walks, windows and negatives are the same. Nothing
-depends on nodes, edges or steps that come later: draws are keyed by the ids of nodes, not by their places among all.
+locks (Hogwild) and values differ a little from run to run (two on 1,000 nodes and two threads correlate by 0.976 to
+0.996 at a step); the walks, windows and negatives are the same. Nothing depends on nodes, edges or steps that come
+later: draws are keyed by the ids of nodes, not by their places among all.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class DeepWalk(_Method):
             raise InputError(f"deepwalk: unseen is {self.unseen!r}, and must be 'noise' or 'zero'")
 
     def place(self, device: str) -> str:
-        """Where the values are made, which decides their last digits: `cpu1`, `cpu2` … by threads, or `gpu`."""
+        """Where the values are made, which changes them a little: `cpu1`, `cpu2` … by threads, or `gpu`."""
         return f"cpu{self.threads or default_threads()}" if device == "cpu" else "gpu"
 
 

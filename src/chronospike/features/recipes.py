@@ -1,7 +1,7 @@
 """The features that a run's settings ask for: own attributes, feature sets by name, and sets made by a recipe.
 
 The setting `features` names them, joined with `+`: `own+deepwalk`. A recipe is made once, and found again by a name
-that tells its options and, where that decides the last digits, the place: `deepwalk-128-w10-n1-s0-cpu2`.
+that tells its options and, where that changes the values a little, the place: `deepwalk-128-w10-n1-s0-cpu2`.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def find_set(folder: Path, name: str, options: Options, device: str) -> Part:
     others = [found for found in there if without_place(found) == name]
     if not others:
         return Part(here, options)
-    return Part(others[0], note=f"using features {others[0]}; made here, {here} would differ in the last digits")
+    return Part(others[0], note=f"using features {others[0]}; made here, {here} would differ a little")
 
 
 def feature_methods(folder: Path, features: str) -> list[str]:

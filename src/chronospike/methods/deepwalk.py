@@ -2,7 +2,7 @@
 
 Walks start at every node that has a neighbour; a node without one keeps its initial row. In a directed graph they run
 against the edges. With `threads` = 1 on a CPU, runs repeat to the bit; more threads, and GPUs, write to the tables
-without locks, and the last digits differ. Features made by DeepWalk (`chronospike.features`) use the same kernels.
+without locks, and values differ a little. Features made by DeepWalk (`chronospike.features`) use the same kernels.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class NumbaBackend:
         self, settings: SamplingSettings, key: int, roots: NDArray[np.int64], steps: NDArray[np.int64]
     ) -> torch.Tensor:
         """`[T, M]` int32 nodes of the tree."""
-        nodes = torch.empty((len(steps), len(roots) * settings.tree_size), dtype=torch.int32)
+        nodes = torch.empty((len(steps), len(roots) * settings.tree_size), dtype=torch.int32, device="cpu")
         out = nodes.numpy()
         fanouts = np.array(settings.fanouts, dtype=np.int64)
         history_slots = np.array(settings.history_slots, dtype=np.int64)

@@ -99,7 +99,8 @@ def make_task(
         encoder: of the nodes' own attributes, from an earlier fit.
         needs_features: whether to read the features of the graph at all.
     """
-    graph.require(steps=1, classes=2, features=needs_features)
+    own_features = needs_features and encoder is not None
+    graph.require(steps=1, classes=2, features=needs_features, own_features=own_features)
     split = split or split_for(graph, settings)
     features = NodeFeatures(graph, encoder, settings.standardise_over == "all") if needs_features else None
     return Task(graph, split, device, settings.seed, features, graph.num_steps - 1)

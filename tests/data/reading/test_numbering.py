@@ -61,3 +61,21 @@ def test_no_rows_have_no_values() -> None:
 
 def test_positions_of_unknown_values_are_minus_one() -> None:
     assert positions_in(NodeIds.of([5, 7]), as_column(["7", "x", "5", "05"])).tolist() == [1, -1, 0, -1]
+
+
+def test_what_is_missing_among_mixed_values_stays_missing() -> None:
+    assert as_column([1, "a", float("nan"), None]).to_pylist() == ["1", "a", None, None]
+
+
+@pytest.mark.parametrize("unit", ["Y", "M", "W", "h", "m"])
+def test_dates_of_any_unit_are_dates(unit: str) -> None:
+    years = np.array(["2020", "2021", "NaT"], dtype="M8[Y]")
+    assert as_column(years.astype(f"M8[{unit}]")).cast(pa.timestamp("s")).to_pylist()[1:] == [
+        years.astype(f"M8[{unit}]").astype("M8[s]")[1].item(),
+        None,
+    ]
+
+
+def test_numbers_of_another_byte_order_are_numbers() -> None:
+    assert as_column(np.array([1, 2], dtype=np.int64).astype(">i8")).to_pylist() == [1, 2]
+    assert as_column(np.array([1, 2], dtype=np.int64).astype("<i8")).to_pylist() == [1, 2]

@@ -100,7 +100,9 @@ def read_events(
     return Events(sources, targets, times, ids, sheet.origin, dropped, unused_columns(sheet, (u, v, t)))
 
 
-def events_from_arrays(source: Any, target: Any, time: Any, ids: Any = None, *, time_unit: str | None = None) -> Events:
+def events_from_arrays(
+    source: Any, target: Any, time: Any, ids: Any = None, *, time_unit: str | None = None, on_missing: str = "error"
+) -> Events:
     """Timestamped edges from three arrays or lists of one length.
 
     Args:
@@ -108,6 +110,7 @@ def events_from_arrays(source: Any, target: Any, time: Any, ids: Any = None, *, 
         time: `[E]` integers, floats, datetimes or ISO dates.
         ids: `[N]` the node ids, where nodes without an edge belong to the graph too.
         time_unit: `s`, `ms`, `us` or `ns` for numbers that are Unix time.
+        on_missing: without `ids`, what to do with an event that lacks an id or a time: "error" or "drop".
     """
     arrays = {"source": source, "target": target, "time": time}
     for name, values in arrays.items():
@@ -118,7 +121,8 @@ def events_from_arrays(source: Any, target: Any, time: Any, ids: Any = None, *, 
     if len(set(lengths.values())) > 1:
         raise InputError("arrays: lengths differ: " + ", ".join(f"{name} {count}" for name, count in lengths.items()))
     if ids is None:
-        return read_events(pa.table(columns), "source", "target", "time", time_unit=time_unit, origin="arrays")
+        table, names = pa.table(columns), ("source", "target", "time")
+        return read_events(table, *names, time_unit=time_unit, on_missing=on_missing, origin="arrays")
     node_ids = ids if isinstance(ids, NodeIds) else NodeIds.of(ids)
     ends = [_indices(name, columns[name], len(node_ids)) for name in ("source", "target")]
     sheet = Sheet(pa.table({"time": columns["time"]}), "arrays")
@@ -135,16 +139,17 @@ def is_rows_of_edges(data: Any) -> bool:
     return isinstance(data, np.ndarray) or (hasattr(data, "detach") and hasattr(data, "shape"))
 
 
-def events_from_rows(data: Any, time_unit: str | None = None) -> Events:
+def events_from_rows(data: Any, *, time_unit: str | None = None, on_missing: str = "error") -> Events:
     """Timestamped edges from an array or a tensor `[E, 3]`, or a list of E triples: source, target, time."""
     if not isinstance(data, (list, tuple)):
         if data.ndim != 2 or data.shape[1] != 3:
             raise InputError(f"an array of shape {list(data.shape)} is no list of edges; {_THREE}")
-        return events_from_arrays(*data.T, time_unit=time_unit)
+        return events_from_arrays(*data.T, time_unit=time_unit, on_missing=on_missing)
     for index, row in enumerate(data):
         if not hasattr(row, "__len__") or isinstance(row, (str, bytes, Mapping)) or len(row) != 3:
             raise InputError(f"a list whose item {index} is {reprlib.repr(row)} is no list of edges; {_THREE}")
-    return events_from_arrays(*([row[k] for row in data] for k in range(3)), time_unit=time_unit)
+    columns = ([row[k] for row in data] for k in range(3))
+    return events_from_arrays(*columns, time_unit=time_unit, on_missing=on_missing)
 
 
 def add_nodes(events: Events, ids: Any) -> Events:

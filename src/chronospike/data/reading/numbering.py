@@ -69,8 +69,13 @@ def as_column(values: Any) -> pa.ChunkedArray:
         return pa.chunked_array([values])
     if hasattr(values, "detach"):
         values = values.detach().cpu().numpy()
+    if isinstance(values, np.ndarray):
+        # What Arrow has no type for: dates by the hour, week, month or year, and another byte order.
+        is_coarse = values.dtype.kind == "M" and np.datetime_data(values.dtype)[0] in ("m", "h", "W", "M", "Y")
+        values = values.astype("M8[s]" if is_coarse else values.dtype.newbyteorder("="), copy=False)
     try:
         return pa.chunked_array([pa.array(values, from_pandas=True)])
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError):
-        texts = [None if value is None else str(value) for value in values]
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError):
+        gaps = (value is None or (isinstance(value, float) and value != value) for value in values)
+        texts = [None if is_gap else str(value) for is_gap, value in zip(gaps, values, strict=True)]
         return pa.chunked_array([pa.array(texts, type=pa.large_string())])
