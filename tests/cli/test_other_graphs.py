@@ -98,10 +98,24 @@ def test_a_graph_of_strangers_with_labels_is_scored_without_the_simple_methods(
 ) -> None:
     other = save_graph(replace(dated_graph(), ids=STRANGERS), tmp_path / "other")
     said = worked(capsys, "evaluate", place / "run", "--graph", other, "-o", tmp_path / "scores")
+    assert "90 of the 90 training nodes are not in" in said
     assert "120 test nodes" in said
     assert "label propagation" not in said
     assert "validation  " not in said
     assert (tmp_path / "scores" / "report.html").is_file()
+
+
+def test_fastrp_features_of_strangers_are_refused_unless_forced(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    graph = replace(dated_graph(), features=None)
+    folder, made = save_graph(graph, tmp_path / "g"), {"feature_dimension": 4, "epochs": 1}
+    run = train(capsys, folder, tmp_path / "run", "--features", "fastrp", **made)
+    arguments = ("predict", run, "--graph", save_graph(replace(graph, ids=STRANGERS), tmp_path / "other"))
+    said = refused_after_notes(capsys, *arguments, "-o", tmp_path / "out.csv")
+    assert "FastRP features, which depend on the ids of the nodes" in said
+    assert not (tmp_path / "out.csv").exists()
+    worked(capsys, *arguments, "-o", tmp_path / "out.csv", "--force")
 
 
 def refused_after_notes(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
