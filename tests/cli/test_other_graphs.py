@@ -185,6 +185,14 @@ def test_columns_of_another_table_are_read_by_name(capsys: pytest.CaptureFixture
     assert "attribute 'country': 20 values unknown to the model are read as 'other'" in said
 
 
+def test_rare_values_are_nothing_new_on_the_graph_of_the_training(
+    capsys: pytest.CaptureFixture[str], payments: Path
+) -> None:
+    text = (payments / "attributes.csv").read_text().replace(",de,", ",at,", 1)
+    run = train(capsys, imported(capsys, payments, "g", text), payments / "run", epochs=1)
+    assert "note:" not in worked(capsys, "predict", run, "-o", payments / "out.csv")
+
+
 def test_own_attributes_and_made_features_together(capsys: pytest.CaptureFixture[str], payments: Path) -> None:
     graph = imported(capsys, payments, "g", (payments / "attributes.csv").read_text())
     made = {"feature_dimension": 4, "epochs": 1}

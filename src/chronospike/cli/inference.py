@@ -298,7 +298,8 @@ def _open(
     features = prepare_features(where, learner.settings, str(place), quiet, parts)
     data = open_graph(where, features=features)
     fitted = load_run(learner, data, folder, place)
-    for text in fitted.task.features.notes if fitted.task.features is not None else ():
+    # On the run's own graph they would tell what its training knew.
+    for text in fitted.task.features.notes if is_other and fitted.task.features is not None else ():
         note(text)
     if step is None:
         return Opened(fitted, fitted.split, where.name, learner, is_other)
