@@ -237,6 +237,13 @@ def test_deepwalk_features_of_other_edges_are_refused(graph: DynamicGraph) -> No
         model.predict(other)
 
 
+def test_fastrp_features_of_strangers_are_refused(graph: DynamicGraph) -> None:
+    bare = graph.with_features(None)
+    model = ChronoSpikeClassifier(bare, **{**SMALL, "feature_dimension": 4, "feature_method": "fastrp"}).fit(TRAIN)
+    with pytest.raises(InputError, match="none of its training nodes is in this graph"):
+        model.predict(replace(bare, ids=NodeIds.of(np.arange(1000, 1000 + graph.num_nodes))))
+
+
 def test_attributes_are_encoded_as_in_the_fit(graph: DynamicGraph, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     amount = np.exp(rng.normal(size=120)).astype(np.float32)

@@ -327,7 +327,8 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         device = next(self.model_.parameters()).device
         keep_freed_memory()
         if self.edges_ is not None and not graph.made_features:
-            check_transfer(methods_for(settings, graph.features is not None), self.edges_, structure_key(graph))
+            shared = int((graph.ids.lookup(self.known_.ids) >= 0).sum())
+            check_transfer(methods_for(settings, graph.features is not None), self.edges_, structure_key(graph), shared)
         featured = with_features_for(graph, settings, str(device)) if self.edges_ is not None else graph
         task = _task(featured, self.known_, self.classes_, settings, device, self.encoder_)
         assert task.features is not None

@@ -20,6 +20,11 @@ def test_a_run_without_parts_is_one_part_with_its_validation_scores() -> None:
     assert row.held_out.micro_f1 == 0.75
 
 
+def test_without_validation_nodes_nothing_is_held_out() -> None:
+    (row,) = part_rows(_metrics(validation={"macro_f1": 0.0, "micro_f1": 0.0, "nodes": 0}))
+    assert (row.held_out, row.on) == (None, None)
+
+
 def test_smoothing_is_a_row_where_it_is_no_part() -> None:
     scores = {"macro_f1": 0.88, "micro_f1": 0.9}
     assert [row.title for row in part_rows(_metrics(smoothed=scores))] == ["ChronoSpike", "ChronoSpike, smoothed"]

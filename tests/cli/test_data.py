@@ -347,3 +347,12 @@ def test_attributes_are_named_and_nodes_without_a_row_counted(
     )
     assert "age, colour (2 values); 1 nodes without a row" in said
     assert "age, colour (2 values); 1 nodes without a row" in worked(capsys, "data", "info", tmp_path / "g")
+
+
+def test_attributes_after_the_last_step_are_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "edges.csv").write_text("source,target,time\na,b,1\nb,c,2\n")
+    (tmp_path / "x.csv").write_text("node,time,age\na,1,3\nb,1,4\nc,2,5\na,3,9\n")
+    said = worked(
+        capsys, "data", "import", tmp_path / "edges.csv", "--features", tmp_path / "x.csv", "-o", tmp_path / "g"
+    )
+    assert "age; 1 rows after the last step left out" in said

@@ -22,6 +22,8 @@ from tests.small_runs import (
     worked,
 )
 
+STRANGERS = NodeIds.of([f"x{k:04d}" for k in range(120)])
+
 
 def test_another_graph_is_scored_without_touching_the_run(
     capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
@@ -80,8 +82,7 @@ def test_a_graph_without_labels_is_used_with_those_of_the_run(
 def test_a_graph_of_strangers_without_labels_is_predicted_but_not_scored(
     capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
 ) -> None:
-    strangers = NodeIds.of([f"x{k:04d}" for k in range(120)])
-    bare = save_graph(replace(dated_graph(), labels=None, class_names=(), ids=strangers), tmp_path / "bare")
+    bare = save_graph(replace(dated_graph(), labels=None, class_names=(), ids=STRANGERS), tmp_path / "bare")
     worked(capsys, "predict", place / "run", "--graph", bare, "-o", tmp_path / "out.csv")
     assert list(read_csv(tmp_path / "out.csv")[0]) == ["node", "class", "probability 0", "probability 1"]
     assert "no node of this graph can be scored" in refused_after_notes(
@@ -90,6 +91,31 @@ def test_a_graph_of_strangers_without_labels_is_predicted_but_not_scored(
     said = refused_after_notes(capsys, "predict", place / "run", "--graph", bare, "--smooth", "-o", tmp_path / "s.csv")
     assert "smoothing needs labels" in said
     assert not (tmp_path / "s.csv").exists()
+
+
+def test_a_graph_of_strangers_with_labels_is_scored_without_the_simple_methods(
+    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
+) -> None:
+    other = save_graph(replace(dated_graph(), ids=STRANGERS), tmp_path / "other")
+    said = worked(capsys, "evaluate", place / "run", "--graph", other, "-o", tmp_path / "scores")
+    assert "90 of the 90 training nodes are not in" in said
+    assert "120 test nodes" in said
+    assert "label propagation" not in said
+    assert "validation  " not in said
+    assert (tmp_path / "scores" / "report.html").is_file()
+
+
+def test_fastrp_features_of_strangers_are_refused_unless_forced(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    graph = replace(dated_graph(), features=None)
+    folder, made = save_graph(graph, tmp_path / "g"), {"feature_dimension": 4, "epochs": 1}
+    run = train(capsys, folder, tmp_path / "run", "--features", "fastrp", **made)
+    arguments = ("predict", run, "--graph", save_graph(replace(graph, ids=STRANGERS), tmp_path / "other"))
+    said = refused_after_notes(capsys, *arguments, "-o", tmp_path / "out.csv")
+    assert "FastRP features, which depend on the ids of the nodes" in said
+    assert not (tmp_path / "out.csv").exists()
+    worked(capsys, *arguments, "-o", tmp_path / "out.csv", "--force")
 
 
 def refused_after_notes(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
@@ -157,6 +183,14 @@ def test_columns_of_another_table_are_read_by_name(capsys: pytest.CaptureFixture
     other = imported(capsys, payments, "new", text.replace(",fr,", ",uk,"))
     said = worked(capsys, "predict", run, "--graph", other, "-o", payments / "new-out.csv")
     assert "attribute 'country': 20 values unknown to the model are read as 'other'" in said
+
+
+def test_rare_values_are_nothing_new_on_the_graph_of_the_training(
+    capsys: pytest.CaptureFixture[str], payments: Path
+) -> None:
+    text = (payments / "attributes.csv").read_text().replace(",de,", ",at,", 1)
+    run = train(capsys, imported(capsys, payments, "g", text), payments / "run", epochs=1)
+    assert "note:" not in worked(capsys, "predict", run, "-o", payments / "out.csv")
 
 
 def test_own_attributes_and_made_features_together(capsys: pytest.CaptureFixture[str], payments: Path) -> None:

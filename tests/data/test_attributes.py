@@ -133,6 +133,17 @@ def test_a_column_of_another_kind_is_refused() -> None:
         numbers(np.arange(5)).bind((Column("age", "category", ("old",)),))
 
 
+@pytest.mark.parametrize("column", [AGE, COLOUR])
+def test_a_column_without_any_value_is_of_every_kind(column: Column) -> None:
+    encoder = AttributeEncoder.fit(np.array([[0], [1], [0], [NAN]], dtype=np.float32), (column,))
+    empty = Column(column.name, "category" if column.kind == "number" else "number")
+    gaps = np.full((3, 1), NAN, dtype=np.float32)
+    as_trained = encoder.bind((column,), gaps)
+    found = encoder.bind((empty,), gaps)
+    assert found.notes == as_trained.notes
+    np.testing.assert_array_equal(found.encode(gaps), as_trained.encode(gaps))
+
+
 def test_columns_are_centred_and_the_block_has_variance_one() -> None:
     rng = np.random.default_rng(0)
     values = np.column_stack([rng.normal(size=500) * 1e6, rng.integers(0, 3, 500)])

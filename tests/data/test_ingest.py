@@ -213,6 +213,13 @@ def test_unix_times_of_temporal_data_become_dates() -> None:
     assert str(import_graph(events, time_unit="s").step_start[1])[:10] == "1970-01-02"
 
 
+@pytest.mark.parametrize("times", [[0, 86400], ["1970-01-01", "1970-01-02"]])
+def test_features_at_unix_times_or_dates_fit_edges_at_unix_times(times: list[Any]) -> None:
+    table = {"node": ["a", "a"], "time": times, "x": [1.0, 2.0]}
+    graph = import_graph((["a", "a"], ["b", "b"], [0, 86400]), features=table, time_unit="s")
+    assert np.asarray(graph.features)[:, 0].tolist() == [[1.0], [2.0]]
+
+
 def test_direction_is_kept_if_asked(tmp_path: Path) -> None:
     graph = import_graph(as_arrays(tmp_path), directed=True)
     source, target = edges_at(graph, 0)

@@ -14,6 +14,7 @@ from chronospike.config import Settings
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.splits import Split
 from chronospike.data.synthetic import synthetic_graph
+from chronospike.errors import InputError
 from chronospike.methods.registry import make_learner
 from chronospike.methods.simple import thinned
 from chronospike.training.learner import Fitted, Learner
@@ -116,6 +117,13 @@ def test_a_loaded_run_answers_as_the_fit_did(learner: Learner[Any], tmp_path: Pa
     fitted = learner.fit(task)
     fitted.save(run)
     assert _same(learner.load(task, run), fitted)
+
+
+def test_a_run_is_not_loaded_where_none_of_its_training_nodes_is(learner: Learner[Any], tmp_path: Path) -> None:
+    task = _task(learner)
+    strangers = replace(task, split=replace(task.split, train=EVERYONE[:0], validation=EVERYONE[:0]))
+    with pytest.raises(InputError, match=f"{learner.name} learns from the labels of the graph, and none"):
+        learner.load(strangers, RunFolder(tmp_path))
 
 
 def test_its_memory_is_known(learner: Learner[Any]) -> None:

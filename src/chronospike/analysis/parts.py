@@ -36,7 +36,10 @@ def part_rows(metrics: Metrics) -> list[Row]:
         for part in metrics.parts
     ]
     if not rows:
-        rows.append(Row("method", metrics.title, False, True, metrics.validation, metrics.test, "validation"))
+        held_out = None if metrics.validation.nodes == 0 else metrics.validation
+        rows.append(
+            Row("method", metrics.title, False, True, held_out, metrics.test, "validation" if held_out else None)
+        )
     if metrics.smoothed is not None and all(row.name != SMOOTHED for row in rows):
         # What --smooth adds: its test scores alone are kept.
         rows.append(Row(SMOOTHED, f"{metrics.title}, smoothed", False, False, None, metrics.smoothed, None))

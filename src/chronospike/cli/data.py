@@ -266,5 +266,10 @@ def _attributes(graph: DynamicGraph, summary: dict[str, Any]) -> str:
     ]
     shown = ", ".join(named) + (f", … ({len(graph.columns)})" if len(graph.columns) > 8 else "")
     provenance = summary.get("provenance")
-    absent = provenance.get("nodes_without_features", 0) if isinstance(provenance, dict) else 0
-    return f"{shown}; {absent:,} nodes without a row" if absent else shown
+    counts = provenance if isinstance(provenance, dict) else {}
+    for name, what in (
+        ("nodes_without_features", "nodes without a row"),
+        ("features_after_end", "rows after the last step left out"),
+    ):
+        shown += f"; {counts[name]:,} {what}" if counts.get(name) else ""
+    return shown

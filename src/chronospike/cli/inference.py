@@ -285,16 +285,21 @@ def _open(
 
     if is_other:
         note(f"{where} is not the graph that {run} was trained on; the labels and the split are those of the run")
+        split = folder.known_labels(open_graph(where, features="none", verify=False))[1]
+        shared, of = len(split.train), split.facts.get("train", len(split.train))
+        if shared < of:
+            note(f"{of - shared:,} of the {of:,} training nodes are not in {where}, so their labels say nothing there")
+        if not carry and not force:
+            check_transfer(facts["feature_methods"], facts.get("edges"), graph_key(where), shared)
     parts = facts["features"].split("+")
     if carry and facts.get("edges") != graph_key(where):
         check_source(Path(facts["folder"]), facts.get("edges"))
         parts = carry_features(where, Path(facts["folder"]), parts, str(place), make=maker(quiet))
-    elif not force:
-        check_transfer(facts["feature_methods"], facts.get("edges"), graph_key(where))
     features = prepare_features(where, learner.settings, str(place), quiet, parts)
     data = open_graph(where, features=features)
     fitted = load_run(learner, data, folder, place)
-    for text in fitted.task.features.notes if fitted.task.features is not None else ():
+    # On the run's own graph they would tell what its training knew.
+    for text in fitted.task.features.notes if is_other and fitted.task.features is not None else ():
         note(text)
     if step is None:
         return Opened(fitted, fitted.split, where.name, learner, is_other)

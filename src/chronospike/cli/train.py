@@ -455,7 +455,7 @@ def print_scores(metrics: dict[str, Any], title: str) -> None:
         low, high = 100 * found["micro_f1_low"], 100 * found["micro_f1_high"]
         spread = f"  ({found['folds']} folds; 95 % interval of the Micro-F1 {low:.1f} to {high:.1f})"
         rows.append(("out-of-fold", _scores(found) + spread))
-    else:
+    elif metrics["validation"].get("nodes") != 0:
         note = "  (before training again on these nodes too)" if metrics.get("refit") else ""
         rows.append(("validation", _scores(metrics["validation"]) + note))
     print_table(rows)

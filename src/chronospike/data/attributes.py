@@ -150,6 +150,8 @@ class AttributeEncoder:
     def bind(self, columns: Sequence[Column], values: NDArray[Any] | None = None) -> Binding:
         """Find each column by its name; one that is missing, or of another kind, is refused.
 
+        A column without any value is of every kind: whoever wrote it down could not know.
+
         Args:
             values: the attributes of the table, in which new categories and gaps are counted for the notes.
         """
@@ -172,7 +174,8 @@ class AttributeEncoder:
         position = 0
         for k, encoding in enumerate(self.columns):
             column = columns[places[encoding.name]]
-            if column.kind != encoding.kind:
+            given = None if values is None else values[..., places[encoding.name]]
+            if column.kind != encoding.kind and (given is None or not np.isnan(given).all()):
                 was, now = ("a number", "text") if encoding.kind == "number" else ("text", "numbers only")
                 raise InputError(f"attribute '{encoding.name}' was {was} when the model was trained, and is {now} here")
             source[k], kind[k], place[k] = places[encoding.name], encoding.kind == "category", position
@@ -185,8 +188,8 @@ class AttributeEncoder:
                 own = _places_of_codes(encoding, column, position)
                 first[k], last[k] = len(codes), len(codes) + len(own)
                 codes += own
-            if values is not None:
-                notes += _changes(encoding, column, values[..., source[k]])
+            if given is not None:
+                notes += _changes(encoding, column, given)
             position += len(encoding.names)
         plan = (
             source, kind, first, last, place, missing, np.array(knots, dtype=np.float64),

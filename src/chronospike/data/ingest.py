@@ -61,7 +61,8 @@ def import_graph(
             node column, or an array `[N, d]` or `[T, N, d]` in the order of the node ids.
         source, target, time: column names, where the usual ones do not fit; with networkx, `time` is the edge
             attribute.
-        time_unit: `"s"`, `"ms"`, `"us"` or `"ns"` if times are numbers that count Unix time; they become dates.
+        time_unit: `"s"`, `"ms"`, `"us"` or `"ns"` if times are numbers that count Unix time; they become dates, also
+            those of features.
         node, label: column names in `labels` (and `node` in `features`).
         steps, every, merge: how times become steps; one step per distinct time unless given.
         origin: where a step of `every` begins: a date for dates, a number for numbers. By default the first event,
@@ -87,7 +88,7 @@ def import_graph(
         except (TypeError, ValueError) as error:
             raise InputError(f"features are {array.dtype}; numbers are needed. Give other values as a table") from error
         return graph.with_features(numbers)
-    values, columns, counts = read_features(features, graph, node=node, on_unknown=on_unknown)
+    values, columns, counts = read_features(features, graph, node=node, time_unit=time_unit, on_unknown=on_unknown)
     graph.facts["provenance"].update(counts)
     return graph.with_features(values, columns)
 

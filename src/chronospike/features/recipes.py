@@ -133,13 +133,22 @@ def methods_for(settings: Settings, has_own: bool) -> list[str]:
     return [method for method in METHODS if recipe(settings, method)[0] in parts]
 
 
-def check_transfer(methods: list[str], edges: str | None, other_edges: str) -> None:
-    """Refuse features that mean nothing on other edges than those they were learned with."""
+def check_transfer(methods: list[str], edges: str | None, other_edges: str, shared: int) -> None:
+    """Refuse features that mean nothing on other edges, or for other nodes, than those they were learned with.
+
+    Args:
+        shared: how many training nodes are in the other graph.
+    """
     if _OWN_SPACE.intersection(methods) and edges not in (None, other_edges):
         raise InputError(
             "the model was trained on DeepWalk or SVD features, and those of another graph lie in another space: "
             "predictions would be noise. If most nodes are the same, use --carry-features or train with FastRP; else "
             "train with the nodes' own attributes, or on this graph"
+        )
+    if "fastrp" in methods and not shared:
+        raise InputError(
+            "the model was trained on FastRP features, which depend on the ids of the nodes, and none of its training "
+            "nodes is in this graph: predictions would be noise. Train with the nodes' own attributes, or on this graph"
         )
     if RUN in methods and edges not in (None, other_edges):
         raise InputError(

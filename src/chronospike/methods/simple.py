@@ -54,6 +54,8 @@ class SimpleLearner(Learner[Kind]):
         return SimpleFitted(self, task)
 
     def load(self, task: Task, run: RunFolder) -> SimpleFitted:
+        if not len(task.split.train):
+            raise InputError(f"{self.name} learns from the labels of the graph, and none of its training nodes is here")
         return self.fit(task)
 
 

@@ -147,7 +147,9 @@ def start_references(references: Sequence[Learner[Any]], task: Task) -> Started:
 def reference_scores(
     fitted: Fitted, references: Sequence[Learner[Any]], started: Started
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
-    """Test scores of other methods that learn from the same labels, by their titles."""
+    """Test scores of other methods that learn from the same labels, by their titles; none where no such node is."""
+    if not len(fitted.split.train):
+        return {}
     task, nodes = replace(fitted.task, split=fitted.split), fitted.split.test
     result: dict[str, dict[str, Any]] = {}
     for learner in references:

@@ -38,6 +38,12 @@ def test_types_are_settled_over_all_blocks(tmp_path: Path, monkeypatch: pytest.M
     assert table.column(1).to_pylist() == [*range(50), 9999999999]
 
 
+def test_whole_numbers_too_long_for_a_float_keep_their_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_lines, "BLOCK_BYTES", 16)
+    sheet = read_json(written(tmp_path, "[12345678901234567]\n[null]\n[null]\n[null]\n[1.5]\n"))
+    assert sheet.column(0).to_pylist() == ["12345678901234567", None, None, None, "1.5"]
+
+
 def test_a_key_first_seen_late_is_null_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_lines, "BLOCK_BYTES", 16)
     sheet = read_json(written(tmp_path, '{"u": 1}\n{"u": 2}\n{"u": 3}\n{"u": 4, "w": 7}\n'))

@@ -76,6 +76,20 @@ def test_what_is_unknown_is_named(tmp_path: Path, text: str, message: str) -> No
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("nodes.json", '["007", "7"]', "nodes.json: 2 values in one row. Write a node on each line"),
+        ("nodes.txt", "007 7 x\n", "1 node\\(s\\) are not in the graph, the first: '007 7 x'"),
+    ],
+)
+def test_nodes_in_one_row_are_not_taken_for_the_first_of_them(
+    tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        read_nodes(written(tmp_path, text, name), IDS)
+
+
 def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     (tmp_path / "nodes.txt").write_bytes("Zürich\n".encode("latin-1"))
     with pytest.raises(InputError, match="not UTF-8"):

@@ -6,6 +6,7 @@ import gzip
 import os
 import shutil
 import threading
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,21 @@ def test_byte_strings_and_dictionaries_become_text() -> None:
 def written(path: Path, content: bytes) -> Path:
     path.write_bytes(content)
     return path
+
+
+@pytest.mark.parametrize(
+    ("texts", "scale", "values"),
+    [
+        (["9007199254740992", "9007199254740993", None], 0, [2**53, 2**53 + 1, None]),
+        (["9007199254740993"], 10, [2**53 + 1]),
+        (["1180591620717411303425", "5"], 0, ["1180591620717411303425", "5"]),
+        (["1.50", "2.00"], 2, [1.5, 2.0]),
+    ],
+)
+def test_whole_decimals_keep_all_digits(texts: list[str | None], scale: int, values: list[Any]) -> None:
+    decimals = [None if text is None else Decimal(text) for text in texts]
+    sheet = sheet_of({"id": pa.array(decimals, pa.decimal128(38, scale))})
+    assert sheet.column(0).to_pylist() == values
 
 
 @pytest.mark.parametrize(

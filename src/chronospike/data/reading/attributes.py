@@ -21,7 +21,7 @@ from chronospike.data.reading.edges import ERROR_OR_DROP, read_sheet
 from chronospike.data.reading.labels import Ints, known_nodes, refuse_gaps
 from chronospike.data.reading.numbering import number_values, positions_in
 from chronospike.data.reading.tables import PathLike, Sheet, existing_file, is_text, missing
-from chronospike.data.reading.times import NUMBER, read_times, time_column
+from chronospike.data.reading.times import NUMBER, from_unix, read_times, time_column
 from chronospike.errors import InputError, check_choice
 
 Attributes = tuple[NDArray[Any], tuple[Column, ...], dict[str, Any]]
@@ -60,7 +60,9 @@ def load_array(path: PathLike, num_nodes: int, num_steps: int) -> Attributes:
     return values, default_columns(values.shape[-1]), {}
 
 
-def read_features(data: Any, graph: DynamicGraph, *, node: Given = None, on_unknown: str = "error") -> Attributes:
+def read_features(
+    data: Any, graph: DynamicGraph, *, node: Given = None, time_unit: str | None = None, on_unknown: str = "error"
+) -> Attributes:
     """Attributes from a file or an Arrow-compatible table with a column of nodes, or from a file `.npy` (`load_array`).
 
     Numbers are kept as they are, in single precision, dates become days, text and booleans become the codes of
@@ -72,6 +74,7 @@ def read_features(data: Any, graph: DynamicGraph, *, node: Given = None, on_unkn
     Args:
         graph: what the nodes and the steps are taken from.
         node: column name, or position from 1; found by the usual names if not given, as is the time, if there is one.
+        time_unit: `s`, `ms`, `us` or `ns` if times that are numbers are Unix time.
         on_unknown: what to do with nodes that are not in the graph: "error" or "drop".
 
     Returns:
@@ -102,7 +105,7 @@ def read_features(data: Any, graph: DynamicGraph, *, node: Given = None, on_unkn
         step, late = np.zeros(len(sheet), dtype=np.int64), np.zeros(len(sheet), dtype=bool)
         times = step
     else:
-        times = _times(sheet, time_at, graph.step_start)
+        times = _times(sheet, time_at, time_unit, graph.step_start)
         # The first step that does not end before each time.
         begun = np.searchsorted(graph.step_start, times, side="right") - 1
         unfinished = np.searchsorted(graph.step_end, times, side="left")
@@ -121,12 +124,14 @@ def read_features(data: Any, graph: DynamicGraph, *, node: Given = None, on_unkn
     return values[0] if time_at is None else values, tuple(column for _, column in encoded), facts
 
 
-def _times(sheet: Sheet, time_at: int, step_start: NDArray[Any]) -> NDArray[Any]:
+def _times(sheet: Sheet, time_at: int, unit: str | None, step_start: NDArray[Any]) -> NDArray[Any]:
     column = time_column(sheet, time_at)
     gap = missing(column)
     if gap.any():
         raise InputError(f"{sheet.at(int(np.argmax(gap)))}: '{sheet.names[time_at]}' is empty. Give a time")
     times = read_times(sheet, column)
+    if unit is not None and times.dtype.kind != "M":
+        times = from_unix(sheet, times, unit)
     if (times.dtype.kind == "M") != (step_start.dtype.kind == "M"):
         kinds = ("dates", "numbers") if times.dtype.kind == "M" else ("numbers", "dates")
         raise InputError(f"{sheet.origin}: the times are {kinds[0]}, but those of the graph are {kinds[1]}")

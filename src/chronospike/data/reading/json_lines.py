@@ -203,4 +203,7 @@ def _one_type(chunks: list[pa.Array]) -> pa.ChunkedArray:
         return pa.chunked_array([pa.nulls(sum(map(len, chunks)), NESTED)])
     kinds = {chunk.type for chunk in chunks if chunk.null_count < len(chunk)} or {pa.string()}
     kind = next(kind for kind in (pa.string(), pa.float64(), pa.int64(), pa.int32()) if kind in kinds)
-    return pa.chunked_array([chunk.cast(kind) for chunk in chunks])
+    try:
+        return pa.chunked_array([chunk.cast(kind) for chunk in chunks])
+    except pa.ArrowInvalid:  # a float would not hold all digits of a whole number
+        return pa.chunked_array([chunk.cast(pa.string()) for chunk in chunks])

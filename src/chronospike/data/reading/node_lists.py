@@ -61,6 +61,9 @@ def _names_a_node(line: str) -> bool:
 
 
 def _from_table(sheet: Sheet, ids: NodeIds) -> tuple[NDArray[np.int64], list[str]]:
+    if not sheet.named and len(sheet) == 1 < len(sheet.names):
+        # More likely a list of nodes than a table of one.
+        raise InputError(f"{sheet.origin}: {len(sheet.names)} values in one row. Write a node on each line")
     place = find_optional(sheet, NODE)
     column = sheet.column(place or 0)
     gap = missing(column)

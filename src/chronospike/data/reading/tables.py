@@ -195,12 +195,20 @@ def plain(column: pa.ChunkedArray, what: str) -> pa.ChunkedArray:
         if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
             return column.cast(pa.large_binary()).cast(pa.large_string())
         if pa.types.is_decimal(kind):
-            return column.cast(pa.float64())
+            return _plain_decimals(column)
     except pa.ArrowException as error:
         raise InputError(f"{what} cannot be used: {first_line(error)}") from error
     if pa.types.is_nested(kind):
         raise InputError(f"{what} holds nested values of type {kind}; plain numbers or text are needed")
     return column
+
+
+def _plain_decimals(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Whole numbers as such, to the last digit: databases write their ids as decimals."""
+    try:
+        return column.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return column.cast(pa.large_string() if column.type.scale <= 0 else pa.float64())
 
 
 def is_text(column: pa.ChunkedArray | pa.Array) -> bool:

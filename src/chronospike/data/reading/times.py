@@ -42,7 +42,7 @@ def read_times(sheet: Sheet, column: pa.ChunkedArray, unit: str | None = None) -
         unit: `s`, `ms`, `us` or `ns` if the numbers are Unix time; they then become dates.
     """
     times = _as_given(sheet, column)
-    return times if unit is None else _from_unix(sheet, times, unit)
+    return times if unit is None else from_unix(sheet, times, unit)
 
 
 def as_date(value: Any) -> np.datetime64 | None:
@@ -111,8 +111,8 @@ def _as_given(sheet: Sheet, column: pa.ChunkedArray) -> NDArray[Any]:
     raise InputError(f"{sheet.origin}: a time column of type {kind} cannot be used; give numbers or dates")
 
 
-def _from_unix(sheet: Sheet, times: NDArray[Any], unit: str) -> NDArray[Any]:
-    """Dates from Unix time. Those outside the years 1 to 9999 are refused: most likely the unit is another."""
+def from_unix(sheet: Sheet, times: NDArray[Any], unit: str) -> NDArray[Any]:
+    """`[E]` dates from Unix time. Those outside the years 1 to 9999 are refused: most likely the unit is another."""
     check_choice("time_unit", unit, TIME_UNITS)
     if times.dtype.kind == "M":
         raise InputError(f"{sheet.origin}: the times are dates already. Leave out --time-unit {unit}")
