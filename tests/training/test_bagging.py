@@ -305,6 +305,7 @@ def test_the_mean_has_equal_weights_and_leaves_the_networks_out(monkeypatch: pyt
     small_stages(monkeypatch)
     found = bag(second_stage="mean", epochs=1)
     assert found.final.weights == dict.fromkeys(MEMBERS[1:4], 1 / 3)
+    assert found.cost.complete
 
 
 @pytest.mark.parametrize("folds", [0, 4])
@@ -324,6 +325,8 @@ def test_when_it_gets_late_before_the_last_fold_the_networks_predict(
         is_late=lambda: next(asked) >= folds,
     )
     assert (found.final.stages, found.final.weights) == ({}, {"network": 1.0})
+    assert whole.cost.complete
+    assert not found.cost.complete
     assert np.array_equal(found.probabilities(np.arange(9)), whole.probabilities(np.arange(9)))
 
 

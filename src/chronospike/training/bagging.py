@@ -278,6 +278,8 @@ def finish(
     final = FinalStage()
     if folds.count > 1 and settings.second_stage != "none":
         final = _second_stage(task, logs, folds, settings.second_stage, out_of_fold, is_late, watch)
+        # Where it got late meanwhile, it is the networks alone that predict.
+        cost = replace(cost, complete=cost.complete and len(out_of_fold) > 1)
     predicted = weighted_mean(out_of_fold, final.weights)
     scored = out_of_fold if len(final.weights) == 1 else {**out_of_fold, ENSEMBLE: predicted}
     final = replace(final, held_out={name: f1(values, labels) for name, values in scored.items()})
