@@ -22,7 +22,7 @@ from torch import nn
 
 from chronospike.data.label_features import stratified_folds
 from chronospike.errors import StorageError
-from chronospike.files import atomic_file
+from chronospike.files import atomic_file, require_readable
 from chronospike.rng import stream
 from chronospike.training.calibration import with_temperature
 from chronospike.training.final_stage import (
@@ -382,6 +382,7 @@ def out_of_fold_table(bag: BagFitted) -> pa.Table:
 
 def read_out_of_fold(path: Path) -> pa.Table:
     """What `BagFitted.save` wrote of `out_of_fold_table`."""
+    require_readable(path)
     try:
         return pq.read_table(path).combine_chunks()
     except (pa.ArrowException, OSError) as error:
