@@ -184,7 +184,7 @@ class BagFitted(Fitted):
         self.final.save(run.final_stage)
         self.task.tables.save(run.label_features)
         with atomic_file(run.out_of_fold) as partial:
-            pq.write_table(out_of_fold_table(self), partial)
+            pq.write_table(out_of_fold_table(self), partial, write_page_checksum=True)
 
     def details(self) -> dict[str, Any]:
         return {**self.networks[0].details(), "parts": self._parts(), "estimate": self._estimate()}
@@ -384,7 +384,7 @@ def read_out_of_fold(path: Path) -> pa.Table:
     """What `BagFitted.save` wrote of `out_of_fold_table`."""
     require_readable(path)
     try:
-        return pq.read_table(path).combine_chunks()
+        return pq.read_table(path, page_checksum_verification=True).combine_chunks()
     except (pa.ArrowException, OSError) as error:
         raise StorageError(f"{path} is damaged ({' '.join(str(error).split())[:200]}). Train the run again") from error
 

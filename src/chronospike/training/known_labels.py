@@ -75,7 +75,7 @@ class KnownLabels:
         part = pa.array(np.array(PARTS)[self.part])
         table = pa.table({"node": self.ids, "class": pa.array(self.codes), "part": part})
         with atomic_file(path) as partial:
-            pq.write_table(table, partial)
+            pq.write_table(table, partial, write_page_checksum=True)
 
     @classmethod
     def read(cls, path: Path, classes: int) -> KnownLabels:
@@ -83,7 +83,7 @@ class KnownLabels:
         require_readable(path)
         columns = ["node", "class", "part"]
         try:
-            table = pq.read_table(path, columns=columns).combine_chunks()
+            table = pq.read_table(path, columns=columns, page_checksum_verification=True).combine_chunks()
             codes = table["class"].to_numpy().astype(np.int64)
             part = np.array([PARTS.index(name) for name in table["part"].to_pylist()], dtype=np.int8)
             known = cls(pa.concat_arrays(table["node"].chunks), codes, part)
