@@ -34,11 +34,15 @@ def helper(expression: str) -> str:
     return f"from .compiled import njit\n\n@njit\ndef helped(x): return {expression}\n"
 
 
-def called(package: Path, argument: str = "20") -> str:
-    """What the kernel returns in a new process, and a 1 if it was found in the cache."""
+def called(package: Path, argument: str = "20", first: str = "") -> str:
+    """What the kernel returns in a new process that does `first`, and a 1 if it was found in the cache."""
     here = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
     done = subprocess.run(
-        [sys.executable, "-c", CALL.format(argument)], cwd=package.parent, env=here, capture_output=True, text=True
+        [sys.executable, "-c", first + CALL.format(argument)],
+        cwd=package.parent,
+        env=here,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -91,6 +95,14 @@ def test_where_nothing_can_be_written_a_kernel_still_compiles(monkeypatch: pytes
 
     monkeypatch.setattr(FunctionCache, "__init__", no_folder)
     assert compiled.njit(lambda x: x + 1)(2) == 3
+
+
+def test_where_the_disk_is_full_a_kernel_still_compiles_and_leaves_nothing(package: Path) -> None:
+    full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); "
+    assert called(package, first=full) == "41"
+    assert code_of(package) == []
+    assert called(package) == "41"
+    assert called(package) == "41 1"
 
 
 def test_kernels_read_names_of_modules_with_kernels_only() -> None:

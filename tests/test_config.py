@@ -148,10 +148,12 @@ def test_yaml_never_runs_what_it_holds(tmp_path: Path) -> None:
 def test_a_settings_file_that_is_no_settings_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "list.yaml").write_text("- 1\n- 2\n")
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "twice.yaml").write_text("p: 0.1\nepochs: 3\np: 0.2\n")
     (tmp_path / "folder.yaml").mkdir()
     for name, message in (
         ("list", "must hold names and values, not a list"),
         ("binary", "is not valid YAML"),
+        ("twice", "is not valid YAML: 'p' is given twice in .* line 3"),
         ("folder", "cannot be read"),
         ("nothing", "does not exist"),
     ):

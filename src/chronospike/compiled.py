@@ -68,6 +68,11 @@ class _Cache(FunctionCache):
         super().__init__(function)  # type: ignore[no-untyped-call]
         self._cache_file = _Files(Path(self._cache_path), self._impl.filename_base)  # type: ignore[assignment]
 
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Save what was compiled, if there is room for it: a full disk is no reason not to run it."""
+        with suppress(OSError):
+            super().save_overload(sig, data)  # type: ignore[no-untyped-call]
+
 
 class _Files:
     """A file for each set of argument types, and no index."""
@@ -86,8 +91,11 @@ class _Files:
         """Save for the next process, all or nothing, and remove what earlier versions of the source left."""
         path = self._path(key)
         partial = path.with_name(f"{path.name}.{uuid4().hex}")
-        partial.write_bytes(dumps(data))
-        partial.replace(path)
+        try:
+            partial.write_bytes(dumps(data))
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
         for file in self.folder.glob(f"{self.base}.*nb[ci]"):
             if _source_hash() not in file.name:
                 file.unlink(missing_ok=True)

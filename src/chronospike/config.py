@@ -119,10 +119,22 @@ def _number_or_value(text: str) -> Any:
         return yaml.safe_load(text)
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses a name that is given twice, of which YAML would keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [key.value for key, _ in node.value]
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                mark = node.value[place][0].start_mark
+                raise yaml.constructor.ConstructorError(problem=f"'{name}' is given twice", problem_mark=mark)
+        return super().construct_mapping(node, deep)
+
+
 def read_settings(path: Path) -> dict[str, Any]:
     """Names and values of a YAML file."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist") from error
     except OSError as error:

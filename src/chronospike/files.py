@@ -69,17 +69,29 @@ def write_json(target: Path, content: Any) -> None:
 
 def read_json(path: Path, way_out: str = "Train the model again") -> dict[str, Any]:
     """The object in a JSON file of ours; `way_out` says what to do where there is none."""
+    require_readable(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise StorageError(f"{path} is missing. {way_out}") from error
-    except OSError as error:
-        raise StorageError(f"{path} cannot be read ({error.strerror}). {way_out}") from error
     except (ValueError, RecursionError) as error:
         raise StorageError(f"{path} cannot be read as JSON ({error}). {way_out}") from error
     if not isinstance(content, dict):
         raise StorageError(f"{path} does not hold an object. {way_out}")
     return content
+
+
+def require_readable(path: Path) -> None:
+    """Refuse a file that is there and cannot be opened, or not now: it is not damaged, and must not be thrown away.
+
+    Libraries that read files do not always tell the one from the other.
+    """
+    try:
+        path.open("rb").close()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read ({error.strerror})") from error
 
 
 def check_target(target: Path, *, overwrite: bool, marker: str = "meta.json", in_place: bool = False) -> None:

@@ -171,6 +171,7 @@ def test_methods_are_listed_with_a_line_on_each(capsys: pytest.CaptureFixture[st
     [
         (["--methods", "majorty"], "no method 'majorty'. Did you mean 'majority'?"),
         (["--methods", ""], "--methods is empty"),
+        (["--ratios", ""], "--ratios is empty"),
         (["--methods", "majority,,logistic"], "a name is missing between two commas"),
         (["--ratios", "0.4,80"], "'80' is not a number between 0 and 1"),
         (["--ratios", "some"], "'some' is not a number"),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,14 @@ import pytest
 import yaml
 
 from chronospike.cli import run as run_command
-from tests.small_runs import assignments, saved_graph
+from chronospike.errors import StorageError
+from chronospike.methods.chronospike.distil import read_targets
+from chronospike.training.bagging import read_out_of_fold
+from chronospike.training.checkpoint import read_state
+from chronospike.training.final_stage import FinalStage
+from chronospike.training.known_labels import KnownLabels
+from chronospike.training.weights import load_weights
+from tests.small_runs import assignments, refused, saved_graph, small_graph
 
 VALUES: tuple[Any, ...] = (None, 7, ["x"])
 
@@ -88,3 +98,50 @@ def test_a_file_of_a_run_that_holds_something_else_gives_one_line(
     _one_line_or_none(file, capsys, "predict", finished / "run", "-o", finished / "out.csv", "--device", "cpu")
     _one_line_or_none(file, capsys, "report", finished / "run")
     path.write_text(before)
+
+
+def _forbid(path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let nobody open the file; what is to be said of it."""
+    opened = Path.open
+
+    def refuse(self: Path, *arguments: Any, **options: Any) -> Any:
+        if self == path:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+        return opened(self, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    return f"{path} cannot be read (Permission denied)"
+
+
+@pytest.mark.parametrize(
+    "name", ["run/run.json", "run/labels.parquet", "run/model.safetensors", "g/meta.json", "g/features.npy"]
+)
+def test_a_file_that_may_not_be_opened_is_not_called_damaged(
+    name: str, finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = _forbid(finished / name, monkeypatch)
+    assert refused(capsys, *_predict(finished)) == f"chronospike: {said}\n"
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        read_state,
+        load_weights,
+        FinalStage.load,
+        read_out_of_fold,
+        partial(KnownLabels.read, classes=2),
+        partial(read_targets, graph=small_graph()),
+    ],
+)
+def test_every_reader_tells_what_may_not_be_opened_from_what_is_damaged(
+    read: Callable[[Path], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"damaged")
+    with pytest.raises(StorageError, match="damaged"):
+        read(path)
+    said = _forbid(path, monkeypatch)
+    with pytest.raises(StorageError) as caught:
+        read(path)
+    assert str(caught.value) == said

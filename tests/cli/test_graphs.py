@@ -24,6 +24,15 @@ def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch
     assert cache_folder() == tmp_path / ".cache" / "chronospike"
 
 
+def test_without_a_home_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CHRONOSPIKE_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    # As for a user of a container whom it does not know.
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    with pytest.raises(InputError, match="Set CHRONOSPIKE_CACHE"):
+        cache_folder()
+
+
 def test_a_folder_is_taken_as_it_is(tmp_path: Path) -> None:
     assert graph_folder(str(saved_graph(tmp_path / "g"))) == tmp_path / "g"
 

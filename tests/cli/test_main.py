@@ -178,3 +178,10 @@ def test_output_that_cannot_be_written_is_an_error() -> None:
     assert done.returncode == 1
     assert "No space left" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_closed_standard_streams_are_no_failure(tmp_path: Path) -> None:
+    shell = '"$0" -m chronospike data get synthetic -o g --nodes 50 >&- 2>&- <&-'
+    done = subprocess.run(["sh", "-c", shell, sys.executable], cwd=tmp_path, check=False)
+    assert done.returncode == 0
+    assert (tmp_path / "g" / "meta.json").is_file()

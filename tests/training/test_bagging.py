@@ -26,6 +26,7 @@ from chronospike.training.bagging import (
     make_folds,
     out_of_fold_table,
     prediction_interval,
+    read_out_of_fold,
 )
 from chronospike.training.calibration import fit_temperature, with_temperature
 from chronospike.training.final_stage import log_probabilities, softmax, stage_rows
@@ -305,6 +306,7 @@ def test_the_mean_has_equal_weights_and_leaves_the_networks_out(monkeypatch: pyt
     small_stages(monkeypatch)
     found = bag(second_stage="mean", epochs=1)
     assert found.final.weights == dict.fromkeys(MEMBERS[1:4], 1 / 3)
+    assert found.cost.complete
 
 
 @pytest.mark.parametrize("folds", [0, 4])
@@ -324,6 +326,8 @@ def test_when_it_gets_late_before_the_last_fold_the_networks_predict(
         is_late=lambda: next(asked) >= folds,
     )
     assert (found.final.stages, found.final.weights) == ({}, {"network": 1.0})
+    assert whole.cost.complete
+    assert not found.cost.complete
     assert np.array_equal(found.probabilities(np.arange(9)), whole.probabilities(np.arange(9)))
 
 
@@ -511,6 +515,16 @@ def test_a_damaged_table_of_folds_gives_one_line(fitted: BagFitted, what: str, t
     with pytest.raises(StorageError, match=r"out_of_fold.parquet is damaged \(.*\). Train the run again") as caught:
         loaded_bag(fitted.given, fitted.networks[0], modules, fitted.final, table, path)
     assert "\n" not in str(caught.value)
+
+
+def test_a_changed_bit_of_the_table_of_folds_is_noticed(fitted: BagFitted, tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    fitted.save(run)
+    content = bytearray(run.out_of_fold.read_bytes())
+    content[content.index(fitted.out_of_fold[0, :1].tobytes())] ^= 1
+    run.out_of_fold.write_bytes(content)
+    with pytest.raises(StorageError, match=r"out_of_fold.parquet is damaged"):
+        read_out_of_fold(run.out_of_fold)
 
 
 def test_a_graph_without_any_of_the_labelled_nodes_has_no_estimate(fitted: BagFitted) -> None:

@@ -141,3 +141,13 @@ def test_damaged_and_foreign_labels_are_refused(tmp_path: Path) -> None:
         KnownLabels.read(target, classes=2)
     with pytest.raises(StorageError, match="is missing"):
         KnownLabels.read(tmp_path / "none.parquet", classes=2)
+
+
+def test_a_changed_bit_of_the_labels_is_noticed(tmp_path: Path) -> None:
+    target = tmp_path / "labels.parquet"
+    KnownLabels(NodeIds.of(["first", "second"]).values, np.array([1, 0]), np.zeros(2, dtype=np.int8)).save(target)
+    content = bytearray(target.read_bytes())
+    content[content.index(b"second")] ^= 1
+    target.write_bytes(content)
+    with pytest.raises(StorageError, match="is damaged"):
+        KnownLabels.read(target, classes=2)

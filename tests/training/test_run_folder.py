@@ -7,6 +7,7 @@ import pytest
 
 from chronospike.errors import InputError, StorageError
 from chronospike.methods.chronospike.settings import ChronoSpikeSettings
+from chronospike.training.known_labels import KnownLabels
 from chronospike.training.loop import EpochReport
 from chronospike.training.run_folder import RunFolder
 from chronospike.training.task import split_for
@@ -39,6 +40,21 @@ def test_overwriting_takes_the_old_results_away(tmp_path: Path) -> None:
     run.begin("chronospike", small_settings(epochs=9), {}, graph, split_for(graph, small_settings()), overwrite=True)
     assert set(contents(run.path)) == {"config.yaml", "run.json", "labels.parquet", "notes.txt"}
     assert run.settings(ChronoSpikeSettings).epochs == 9
+
+
+def test_an_overwriting_run_stopped_while_it_begins_has_nothing_of_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, graph = begun(tmp_path / "run"), small_graph()
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(KnownLabels, "save", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run.begin("chronospike", small_settings(), {}, graph, split_for(graph, small_settings()), overwrite=True)
+    with pytest.raises(StorageError, match="run.json is missing"):
+        run.facts()
 
 
 def test_a_folder_of_something_else_is_never_overwritten(tmp_path: Path) -> None:

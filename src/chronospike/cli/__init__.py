@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
+from pathlib import Path
 from types import FrameType
 from typing import Annotated, NoReturn
 
@@ -111,9 +112,21 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def main() -> None:
+    _replace_closed_streams()
     signal.signal(signal.SIGTERM, _interrupt)
     sys.meta_path.insert(0, _WithoutPandas())
     _leave(run())
+
+
+def _replace_closed_streams() -> None:
+    """Say nothing where a scheduler has closed standard output or error, and let no file of ours have their numbers."""
+    # Only to be read: what is written to such a number is an error, as it was.
+    while (number := os.open(os.devnull, os.O_RDONLY)) <= 2:
+        pass
+    os.close(number)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
 
 
 def _leave(code: int) -> NoReturn:

@@ -112,6 +112,8 @@ def _planned(
     if twice or not variants:
         raise InputError(f"'{min(twice)}' is given twice: give each row a name" if twice else "--methods is empty")
     shares = [_ratio(text) for text in _listed(ratios, "--ratios")]
+    if not shares:
+        raise InputError("--ratios is empty")
     given = parse_assignments(assignments or [])
     for name in AXES:
         if name in given:

@@ -15,7 +15,10 @@ def cache_folder() -> Path:
     given = os.environ.get("CHRONOSPIKE_CACHE")
     if given:
         return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "chronospike"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "chronospike"
+    except RuntimeError as error:
+        raise InputError("there is no home folder to keep graphs in. Set CHRONOSPIKE_CACHE to a folder") from error
 
 
 def dataset_folder(name: str, root: Path | None = None) -> Path:

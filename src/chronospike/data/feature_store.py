@@ -26,7 +26,7 @@ from numpy.typing import DTypeLike, NDArray
 from chronospike._version import __version__
 from chronospike.data.meta import FeaturesMeta, check_meta
 from chronospike.errors import InputError, OutOfSpaceError, StorageError, nearest
-from chronospike.files import read_json, space_errors, swap, write_json
+from chronospike.files import read_json, require_readable, space_errors, swap, write_json
 from chronospike.locks import Tell, wait_for
 from chronospike.threads import run_chunks
 
@@ -311,6 +311,7 @@ def _checksum(block: NDArray[Any]) -> int:
 
 def _open_values(folder: Path, meta: dict[str, Any]) -> np.memmap[Any, np.dtype[Any]]:
     path = folder / VALUES
+    require_readable(path)
     try:
         values = np.lib.format.open_memmap(path, mode="r")
     except (OSError, ValueError, EOFError, OverflowError, TypeError) as error:

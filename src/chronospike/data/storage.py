@@ -30,7 +30,7 @@ from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
 from chronospike.data.meta import GraphMeta, check_meta
 from chronospike.errors import GraphError, InputError, StorageError
-from chronospike.files import atomic_folder, read_json, write_json
+from chronospike.files import atomic_folder, read_json, require_readable, write_json
 
 FORMAT = "chronospike-graph"
 VERSION = 1
@@ -256,6 +256,7 @@ def _open_array(folder: Path, name: str, entry: dict[str, Any], verify: bool | N
     path = folder / f"{name}.npy"
     if not path.is_file():
         raise StorageError(f"{path} is missing. {_AGAIN}")
+    require_readable(path)
     try:
         array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
     except (ValueError, OSError, EOFError, OverflowError, TypeError) as error:

@@ -22,7 +22,7 @@ from torch import nn
 
 from chronospike.data.label_features import stratified_folds
 from chronospike.errors import StorageError
-from chronospike.files import atomic_file
+from chronospike.files import atomic_file, require_readable
 from chronospike.rng import stream
 from chronospike.training.calibration import with_temperature
 from chronospike.training.final_stage import (
@@ -184,7 +184,7 @@ class BagFitted(Fitted):
         self.final.save(run.final_stage)
         self.task.tables.save(run.label_features)
         with atomic_file(run.out_of_fold) as partial:
-            pq.write_table(out_of_fold_table(self), partial)
+            pq.write_table(out_of_fold_table(self), partial, write_page_checksum=True)
 
     def details(self) -> dict[str, Any]:
         return {**self.networks[0].details(), "parts": self._parts(), "estimate": self._estimate()}
@@ -278,6 +278,8 @@ def finish(
     final = FinalStage()
     if folds.count > 1 and settings.second_stage != "none":
         final = _second_stage(task, logs, folds, settings.second_stage, out_of_fold, is_late, watch)
+        # Where it got late meanwhile, it is the networks alone that predict.
+        cost = replace(cost, complete=cost.complete and len(out_of_fold) > 1)
     predicted = weighted_mean(out_of_fold, final.weights)
     scored = out_of_fold if len(final.weights) == 1 else {**out_of_fold, ENSEMBLE: predicted}
     final = replace(final, held_out={name: f1(values, labels) for name, values in scored.items()})
@@ -380,8 +382,9 @@ def out_of_fold_table(bag: BagFitted) -> pa.Table:
 
 def read_out_of_fold(path: Path) -> pa.Table:
     """What `BagFitted.save` wrote of `out_of_fold_table`."""
+    require_readable(path)
     try:
-        return pq.read_table(path).combine_chunks()
+        return pq.read_table(path, page_checksum_verification=True).combine_chunks()
     except (pa.ArrowException, OSError) as error:
         raise StorageError(f"{path} is damaged ({' '.join(str(error).split())[:200]}). Train the run again") from error
 

@@ -19,7 +19,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from chronospike.errors import StorageError
-from chronospike.files import atomic_file
+from chronospike.files import atomic_file, require_readable
 from chronospike.training.loop import EpochReport, State, Trainer
 
 FORMAT = "chronospike-checkpoint"
@@ -84,6 +84,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors and the metadata, both checked."""
     if not path.is_file():
         raise StorageError(f"{path} does not exist: there is nothing to resume. Start the run without --resume")
+    require_readable(path)
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from chronospike.errors import StorageError
-from chronospike.files import atomic_file
+from chronospike.files import atomic_file, require_readable
 from chronospike.training.calibration import fit_temperature, with_temperature
 from chronospike.training.second_stage import SecondStage
 from chronospike.training.task import Nodes, Task
@@ -102,6 +102,7 @@ class FinalStage:
     @classmethod
     def load(cls, path: Path) -> FinalStage:
         """The inverse of `save`; what comes from a file is checked."""
+        require_readable(path)
         try:
             with safe_open(path, framework="np") as file:
                 entry = json.loads((file.metadata() or {})[_ENTRY])

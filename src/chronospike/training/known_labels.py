@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.splits import Split
 from chronospike.errors import InputError, StorageError
-from chronospike.files import atomic_file
+from chronospike.files import atomic_file, require_readable
 
 Nodes = NDArray[np.int64]
 PARTS = ("train", "validation", "test", "unused")
@@ -73,14 +73,17 @@ class KnownLabels:
     def save(self, path: Path) -> None:
         """Write as a Parquet table of node, class code and part, all or nothing."""
         part = pa.array(np.array(PARTS)[self.part])
+        table = pa.table({"node": self.ids, "class": pa.array(self.codes), "part": part})
         with atomic_file(path) as partial:
-            pq.write_table(pa.table({"node": self.ids, "class": pa.array(self.codes), "part": part}), partial)
+            pq.write_table(table, partial, write_page_checksum=True)
 
     @classmethod
     def read(cls, path: Path, classes: int) -> KnownLabels:
         """The inverse of `save`; codes must lie below `classes`."""
+        require_readable(path)
+        columns = ["node", "class", "part"]
         try:
-            table = pq.read_table(path, columns=["node", "class", "part"]).combine_chunks()
+            table = pq.read_table(path, columns=columns, page_checksum_verification=True).combine_chunks()
             codes = table["class"].to_numpy().astype(np.int64)
             part = np.array([PARTS.index(name) for name in table["part"].to_pylist()], dtype=np.int8)
             known = cls(pa.concat_arrays(table["node"].chunks), codes, part)

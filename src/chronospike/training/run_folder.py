@@ -188,8 +188,7 @@ class RunFolder:
     def remove(self) -> None:
         """Take the run away, but nothing that somebody else put into its folder."""
         self._remove_results()
-        for name in (RUN, CONFIG):
-            (self.path / name).unlink(missing_ok=True)
+        (self.path / CONFIG).unlink(missing_ok=True)
         for folder in (self.checkpoint.parent, self.path):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
@@ -219,7 +218,8 @@ class RunFolder:
             partial.write_text(f"method: {method}\n{write_settings(settings)}", encoding="utf-8")
 
     def _remove_results(self) -> None:
-        names = (EPOCHS, METRICS, PREDICTIONS, LABELS, ATTRIBUTES, "report.html")
+        # First what tells that a run was begun: one stopped while it begins must not go on with the facts of another.
+        names = (RUN, EPOCHS, METRICS, PREDICTIONS, LABELS, ATTRIBUTES, "report.html")
         learned = (self.weights, self.final_stage, self.label_features, self.out_of_fold, self.soft_targets)
         checkpoints = (self.checkpoint, self.refit_checkpoint, *self.checkpoint.parent.glob("fold-*.safetensors"))
         for path in (*(self.path / name for name in names), *learned, *checkpoints):

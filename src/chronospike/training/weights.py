@@ -18,7 +18,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from chronospike.errors import StorageError
-from chronospike.files import atomic_file
+from chronospike.files import atomic_file, require_readable
 
 FORMAT = "chronospike-model"
 VERSION = "1"
@@ -57,6 +57,7 @@ def load_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors by name, on the CPU, and the metadata, both checked against the file's checksum."""
     if not path.is_file():
         raise StorageError(f"{path} does not exist, so there are no weights to read")
+    require_readable(path)
     try:
         with safe_open(path, framework="pt") as file:
             content = json.loads((file.metadata() or {}).get(_ENTRY, "{}"))

@@ -23,7 +23,7 @@ from chronospike.config import Settings, make_settings
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.splits import Split
 from chronospike.errors import InputError, StorageError
-from chronospike.files import atomic_file
+from chronospike.files import atomic_file, require_readable
 from chronospike.methods.chronospike.memory import lower_what
 from chronospike.methods.chronospike.network import ChronoSpikeNetwork
 from chronospike.methods.chronospike.settings import ChronoSpikeSettings
@@ -70,6 +70,7 @@ class SoftTargets:
 
 def read_targets(path: Path, graph: DynamicGraph) -> SoftTargets:
     """The inverse of `SoftTargets.save`."""
+    require_readable(path)
     try:
         table = pq.read_table(path, page_checksum_verification=True).combine_chunks()
         nodes = graph.ids.lookup(pa.concat_arrays(table["node"].chunks))
