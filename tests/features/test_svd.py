@@ -7,7 +7,7 @@ import pytest
 
 from chronospike.data.label_propagation import recency_adjacency
 from chronospike.features.options import SVD, Start
-from chronospike.features.svd import SVDSteps, top_eigenvectors
+from chronospike.features.svd import SVDSteps, orthonormal, top_eigenvectors
 from tests.six_nodes import six_nodes
 from tests.small_runs import small_graph
 
@@ -75,3 +75,12 @@ def test_features_of_the_same_graph_are_found_again_from_a_start(seed: int) -> N
 def test_recent_edges_weigh_more() -> None:
     even, recent = (made(SVD(dimension=4, recency=recency))[-1] for recency in (0.0, 3.0))
     assert not np.allclose(even @ even.T, recent @ recent.T, atol=1e-3)
+
+
+def test_a_basis_spans_the_columns_and_drops_those_that_depend_on_others() -> None:
+    rng = np.random.default_rng(1)
+    table = rng.normal(size=(200, 5)).astype(np.float32)
+    basis = orthonormal(np.column_stack([table, table @ rng.normal(size=(5, 3)).astype(np.float32)]))
+    assert basis.shape == (200, 5)
+    np.testing.assert_allclose(basis.T @ basis, np.eye(5), atol=1e-5)
+    np.testing.assert_allclose(basis @ (basis.T @ table), table, atol=1e-4)
