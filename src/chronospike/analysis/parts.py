@@ -76,8 +76,8 @@ def about_scores(rows: Sequence[Row]) -> str:
             f"Held-out scores of {listing([shown(row) for row in scored if row.on == way])} are {meanings[way]}."
             for way in ways
         )
-    purpose = "They choose what predicts; test scores choose nothing." if scored else "Test scores choose nothing."
-    return f"{told} {purpose}".strip()
+    purpose = "They determine which part predicts; test" if scored else "Test"
+    return f"{told} {purpose} scores are not used for any choice."
 
 
 def shown(row: Row) -> str:

@@ -45,7 +45,7 @@ def odd_shares(metrics: Metrics) -> list[str]:
     rows, nodes = _shares(metrics), sum(metrics.unlabelled.predicted.values())
     if not rows:
         return []
-    advice = "Their classes may really be others, or the model may not know nodes like these: look at some of them."
+    advice = "These nodes may really differ, or the model may not generalise to them: check some of them."
     first = rows[0]
     surplus = first.predicted - first.training
     if first.predicted > NEARLY_ALL and first.training < NOT_MOST and surplus > margin(first.training, nodes):
