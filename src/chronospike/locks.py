@@ -146,4 +146,4 @@ def _holder(file: Path) -> str:
 
 
 def _no_lock(path: Path, error: OSError) -> str:
-    return f"{path} cannot be locked here ({error.strerror}): let no other program write to it at the same time"
+    return f"{path} cannot be locked here ({error.strerror}): make sure no other program writes to it"

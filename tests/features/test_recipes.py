@@ -132,7 +132,7 @@ def test_a_method_stands_for_the_set_that_its_command_makes(tmp_path: Path, ther
 def test_features_of_a_graph_that_is_not_the_one_of_the_training_are_not_carried_on(
     tmp_path: Path, edges: str | None
 ) -> None:
-    with pytest.raises(InputError, match="is gone or has changed since the training"):
+    with pytest.raises(InputError, match="has changed since the training or does not exist"):
         check_source(saved_graph(tmp_path / "source"), edges)
 
 

@@ -96,7 +96,7 @@ class Comparing:
         reused, new = f"{len(self.results)} are already done", f"{len(ids) - len(self.results)} to fit"
         say(f"{len(ids)} cells: {f'{reused}, ' if self.results else ''}{new}")
         if others:
-            say(f"{len(others)} earlier results belong to other inputs and are kept")
+            say(f"{len(others)} earlier results are of other inputs and are kept")
 
     def _finish(self, comparison: Comparison) -> None:
         """Say what came out; it is an error if nothing did."""

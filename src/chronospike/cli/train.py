@@ -38,7 +38,7 @@ def train(
         Path | None, typer.Option("-o", "--output", help="The run folder; not needed with --dry-run.")
     ] = None,
     method: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Method to train: see 'chronospike compare --list'.")
+        str | None, typer.Option(metavar="NAME", help="Method to train; see 'chronospike compare --list'.")
     ] = None,
     preset: Preset = None,
     assignments: Assignments = None,
@@ -46,22 +46,27 @@ def train(
     features: Annotated[
         str | None, typer.Option(metavar="NAME", help="Short for --set features=NAME: own, deepwalk, own+fastrp, RUN …")
     ] = None,
-    ratio: Annotated[float | None, typer.Option(help="Share of labelled nodes that is not test.")] = None,
+    ratio: Annotated[float | None, typer.Option(help="Share of labelled nodes for training and validation.")] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Train this many seeds, one run folder each; report mean and deviation.")
     ] = None,
     device: Device = "auto",
-    root: Annotated[Path | None, typer.Option(help="Folder with the benchmark's files.")] = None,
+    root: Annotated[Path | None, typer.Option(help="Folder with downloaded dataset files.")] = None,
     split: Annotated[
         Path | None, typer.Option(help="Your own split: a file with a node and train, validation or test in each row.")
     ] = None,
     quality: Annotated[
         Literal["fast", "good", "best"] | None,
-        typer.Option(help="One quick network, what the preset says (default), or ten networks and a second stage."),
+        typer.Option(
+            help="fast: a quick network; good: the preset's settings (default); best: ten networks and a second stage"
+        ),
     ] = None,
     time_limit: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Plan for at most 90s, 15m, 2h; by default from --quality best.")
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Time limit for the run: 90s, 15m, 2h. Plans from --quality best by default."
+        ),
     ] = None,
     smooth: Annotated[
         bool, typer.Option("--smooth", help="Also smooth with the training labels (Correct and Smooth).")
@@ -106,7 +111,7 @@ def train(
         plan = planned()
         report_estimate(plan.facts["graph"], root, plan.runs[0][1], device, as_json)
         if plan.is_several and not as_json:
-            say(f"the same for each of {len(plan.runs)} seeds, one after another")
+            say(f"the same for each of {len(plan.runs)} seeds, which run one after another")
         return
     # What is wrong with a new run is said before a folder is there.
     new = None if resume else planned()

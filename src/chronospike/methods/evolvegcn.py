@@ -41,16 +41,18 @@ Variant = Literal["h", "o"]
 # Between which the slope of a negative input is drawn.
 _SLOPES = 1 / 8, 1 / 3
 _LAST_ALONE = (
-    "EvolveGCN-O with objective=last and readout=last reads the last graph alone: its weights move without looking at "
-    "any graph. Use objective=rolling or variant=h"
+    "EvolveGCN-O with objective=last and readout=last reads only the last graph: its weights are updated without "
+    "reading any graph. Use objective=rolling or variant=h"
 )
 
 
 class EvolveGCNSettings(FullGraphSettings):
     epochs: Count = Field(800, description="an epoch is one step on all training nodes")
     learning_rate: Positive = Field(5e-3, description="published for Elliptic: 0.001")
-    patience: Count = Field(100, description="epochs without a better validation score")
-    variant: Variant = Field("o", description="what moves the weights: 'h' their inputs, 'o' the weights alone")
+    patience: Count = Field(100, description="stop after this many epochs without a better validation score")
+    variant: Variant = Field(
+        "o", description="what the weights are updated from: 'h': also node embeddings, 'o': only the weights"
+    )
     hidden: Width = Field(128, description="width of both layers; published for Elliptic: 76 (h), 256 (o)")
     head: Width = Field(128, description="hidden width of the classifier; published for Elliptic: 510 (h), 307 (o)")
     objective: Literal["rolling", "last"] = Field(

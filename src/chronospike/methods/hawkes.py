@@ -47,14 +47,14 @@ _LEAST_ON_GPU = 512
 class HawkesSettings(EmbeddingSettings):
     """What both have."""
 
-    history: Count = Field(2, description="how many of a node's last neighbours are remembered")
-    negatives: Count = Field(10, description="noise nodes for a record")
-    learning_rate: Positive = Field(0.01, description="of one record: gradients of a batch are added up")
-    batch_size: Count = Field(1000, description="records whose gradients are taken at the same values")
+    history: Count = Field(2, description="number of last neighbours in a node's history")
+    negatives: Count = Field(10, description="negative samples per event")
+    learning_rate: Positive = Field(0.01, description="per event: gradients of a batch are summed")
+    batch_size: Count = Field(1000, description="events per update")
     gpu_batches: Annotated[int, Field(ge=0, lt=2**15)] = Field(
         0,
-        description="GPU: batches taken as one; 0: several on large graphs, while they touch 1/16 of the nodes, "
-        "and where that makes no 512 records, the CPU learns",
+        description="GPU: batches per update; 0: several on large graphs, as long as they touch 1/16 of the nodes; "
+        "with fewer than 512 events, updates run on the CPU",
     )
 
 

@@ -41,13 +41,15 @@ Call = Callable[..., Any]
 
 class MPNNLSTMSettings(FullGraphSettings):
     epochs: Count = Field(200, description="an epoch is one step on all training nodes; published: 300")
-    patience: Count = Field(50, description="epochs without a better validation score; published: 100")
+    patience: Count = Field(
+        50, description="stop after this many epochs without a better validation score; published: 100"
+    )
     hidden: Width = Field(64, description="width of every layer")
     dropout: Dropout = 0.5
     skip: Literal["last", "full", "none"] = Field(
-        "last", description="inputs beside the LSTMs' states: of the last step, of all (published), or none"
+        "last", description="skip connection from the inputs: of the last step, of all (published), or none"
     )
-    chunk: Count = Field(100_000, description="nodes that the LSTMs take at a time; changes memory, not results")
+    chunk: Count = Field(100_000, description="nodes that the LSTMs process at a time; affects memory, not results")
 
     def check(self) -> None:
         super().check()

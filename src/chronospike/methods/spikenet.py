@@ -69,12 +69,12 @@ class SpikeNetSettings(TrainingSettings):
     """
 
     fanouts: tuple[Count, ...] = Field((5, 2), min_length=1, max_length=16, description="neighbours sampled per layer")
-    p: Share = Field(0.5, description="share of neighbours from all steps so far; the rest is of the step itself")
+    p: Share = Field(0.5, description="share of neighbours from all steps so far; the rest are from the step itself")
     sampler: Literal["official", "uniform"] = Field(
-        "official", description="'official' has the published one's bias against the last neighbours of a row"
+        "official", description="'official': with the published sampler's bias against the last neighbours of a node"
     )
     hidden: tuple[Width, ...] = Field((128, 10), min_length=1, max_length=16, description="channels per layer")
-    dropout: Dropout = Field(0.7, description="on the spikes between layers")
+    dropout: Dropout = Field(0.7, description="dropout on the spikes between layers")
     neuron: Literal["lif", "if", "plif"] = Field(
         "lif", description="'if': no leak and a fixed threshold; 'plif': τ is learned, one for each layer"
     )
@@ -82,16 +82,16 @@ class SpikeNetSettings(TrainingSettings):
     surrogate: Surrogate = Field("sigmoid", description="gradient of the spike; kernels know 'sigmoid' and 'rational'")
     alpha: Positive = Field(1.0, description="slope of the surrogate")
     threshold_decay: Annotated[float, Field(ge=0, le=1)] = 0.7
-    threshold_jump: AtLeastZero = Field(0.2, description="what a spike adds to the threshold")
+    threshold_jump: AtLeastZero = Field(0.2, description="increase of the threshold after a spike")
     standardise_over: Literal["seen", "all"] = Field(
-        "all", description="made features, over the nodes seen by each step, or over all as in the paper"
+        "all", description="standardise computed features over the nodes seen by each step, or over all as in the paper"
     )
     weight_decay: AtLeastZero = 0.01
-    clip: AtLeastZero = Field(0.0, description="largest gradient norm; 0 turns clipping off")
+    clip: AtLeastZero = Field(0.0, description="maximum gradient norm; 0 turns clipping off")
     selection: Literal["macro_f1", "micro_f1", "last"] = Field(
-        "micro_f1", description="validation score of the best epoch; 'last' chooses none and takes the last"
+        "micro_f1", description="validation score that selects the best epoch; 'last': use the last epoch"
     )
-    patience: Count = Field(100, description="epochs without a better validation score")
+    patience: Count = Field(100, description="stop after this many epochs without a better validation score")
 
     def check(self) -> None:
         super().check()
@@ -256,7 +256,7 @@ class SpikingLearner(GradientLearner[Kind]):
 class SpikeNet(SpikingLearner[SpikeNetSettings]):
     name = "spikenet"
     title = "SpikeNet"
-    summary = "spiking neurons over sampled neighbours, the spikes of all steps side by side"
+    summary = "spiking neurons over sampled neighbours, with a linear readout of the spikes of all steps"
     settings_type = SpikeNetSettings
 
     def network(self, task: Task, training: bool = True) -> SpikeNetNetwork:

@@ -66,10 +66,10 @@ class TGATSettings(TrainingSettings):
         "uniform", description="events before the query: drawn with replacement, or the most recent ones"
     )
     dimension: Annotated[int, Field(ge=0, le=2**20)] = Field(
-        0, description="width of the layers and of the time encoding; 0: as many as there are features"
+        0, description="width of the layers and of the time encoding; 0: the number of features"
     )
     edge_block: bool = Field(
-        False, description="room for edge features, which are zero: the parameter count of the published network"
+        False, description="width of edge features, which are zero: gives the published parameter count"
     )
     dropout: Dropout = 0.1
     head: Literal["linear", "mlp"] = Field(
@@ -79,7 +79,7 @@ class TGATSettings(TrainingSettings):
     learning_rate: Positive = 1e-3
     weight_decay: AtLeastZero = 0.0
     selection: Literal["macro_f1", "micro_f1", "last"] = Field(
-        "micro_f1", description="validation score of the best epoch; 'last' chooses none and takes the last"
+        "micro_f1", description="validation score that selects the best epoch; 'last': use the last epoch"
     )
 
 

@@ -80,7 +80,7 @@ def make_folds(task: Task, wanted: int) -> tuple[Folds | None, str]:
     """
     labels = task.labels(task.known)
     if len(labels) < _FEWEST or len(np.unique(labels)) < 2:
-        return None, f"one network: {len(labels)} labelled nodes are too few for {wanted} folds"
+        return None, f"training one network: {len(labels)} labelled nodes are too few for {wanted} folds"
     sizes = np.bincount(labels)
     rarest = int(np.where(sizes > 0, sizes, len(labels)).argmin())
     count = max(2, min(wanted, int(sizes[rarest])))

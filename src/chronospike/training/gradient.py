@@ -155,7 +155,7 @@ class GradientLearner(Learner[Trained]):
             complete=len(networks) == folds.count and not context.is_late(),
         )
         if s.second_stage != "none":
-            context.note(f"choosing a second stage on {len(task.known):,} labelled nodes")
+            context.note(f"fitting the second stage on {len(task.known):,} labelled nodes")
         return finish(task, networks, folds, s, cost, context.is_late, context.on_stage)
 
     def load(self, task: Task, run: RunFolder) -> GradientFitted | BagFitted:

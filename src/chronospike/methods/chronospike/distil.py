@@ -110,7 +110,7 @@ def student_settings(teacher: Settings, preset: Mapping[str, Any], given: Mappin
     """The paper's network with data and split of the teacher, trained as the preset says; then those given."""
     for name, value in given.items():
         if name in OFF and value != OFF[name]:
-            raise InputError(f"{name}={value} is not for a distilled run, which learns without labels. Leave it out")
+            raise InputError(f"{name}={value} cannot be used for a distilled run, which reads no labels. Leave it out")
         if name in _SPLIT:
             raise InputError(f"{name} cannot be set: a distilled run keeps the split of its teacher. Leave it out")
     # Not their fan-outs: whoever reads the labels around a node can do with fewer neighbours.
