@@ -95,7 +95,7 @@ def deepwalk(
     place = str(choose_device(device))
     name = name or with_place("deepwalk", options, place)
     made = make_features(folder, name, options, device=place, precision=precision, overwrite=overwrite)
-    _report(folder, made, seed, as_json)
+    _report(made, seed, as_json)
 
 
 @app.command("fastrp")
@@ -123,7 +123,7 @@ def fastrp(
     weights = tuple(float(hop >= first_hop) for hop in range(1, last_hop + 1))
     options = FastRP(dimension=dimension, weights=weights, normalization=normalization, threads=threads, seed=seed)
     made = make_features(folder, name or "fastrp", options, device="cpu", precision=precision, overwrite=overwrite)
-    _report(folder, made, seed, as_json)
+    _report(made, seed, as_json)
 
 
 @app.command("list")
@@ -184,7 +184,7 @@ def maker(quiet: bool) -> Maker:
     return make
 
 
-def _report(folder: Path, made: FeatureSet, seed: int, as_json: bool) -> None:
+def _report(made: FeatureSet, seed: int, as_json: bool) -> None:
     if as_json:
         print_json(_as_dict(made))
         return

@@ -50,7 +50,7 @@ from chronospike.training.lanes import aligned_width, evaluating, in_lanes
 from chronospike.training.learner import Progress
 from chronospike.training.memory import require_device_bytes
 from chronospike.training.network import Network
-from chronospike.training.node_features import input_width
+from chronospike.training.node_features import input_width, is_static
 from chronospike.training.run_folder import RunFolder
 from chronospike.training.settings import TrainingSettings
 from chronospike.training.task import Nodes, Task
@@ -234,13 +234,13 @@ class SpikingLearner(GradientLearner[Kind]):
 
     def require_memory(self, graph: DynamicGraph, to_make: int, train: int, device: torch.device) -> None:
         width = input_width(graph) + to_make * self.settings.feature_dimension
-        needed = self.memory(graph, width, _is_static(graph) and not to_make, train)
+        needed = self.memory(graph, width, is_static(graph) and not to_make, train)
         require_device_bytes(needed, f"{self.name} on this graph", device, self.memory_advice)
 
     def estimate(self, graph: DynamicGraph, width: int) -> dict[str, Any]:
         s = self.settings
         train = int((s.ratio - s.validation) * len(graph.labelled))
-        static = _is_static(graph) and width == input_width(graph)
+        static = is_static(graph) and width == input_width(graph)
         return {"epochs": s.epochs, "memory_bytes": self.memory(graph, width, static, train)}
 
     def load(self, task: Task, run: RunFolder) -> GradientFitted | BagFitted:
@@ -261,7 +261,3 @@ class SpikeNet(SpikingLearner[SpikeNetSettings]):
 
     def network(self, task: Task, training: bool = True) -> SpikeNetNetwork:
         return SpikeNetNetwork(task, self.settings, training)
-
-
-def _is_static(graph: DynamicGraph) -> bool:
-    return graph.features is not None and graph.features.ndim == 2 and not graph.made_features

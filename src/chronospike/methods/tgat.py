@@ -43,7 +43,7 @@ from chronospike.training.lanes import aligned, aligned_width
 from chronospike.training.learner import Progress
 from chronospike.training.memory import require_device_bytes
 from chronospike.training.network import Network
-from chronospike.training.node_features import NodeFeatures, input_width
+from chronospike.training.node_features import NodeFeatures, input_width, is_static
 from chronospike.training.settings import TrainingSettings
 from chronospike.training.task import Nodes, Task
 
@@ -322,15 +322,11 @@ class TGAT(GradientLearner[TGATSettings]):
 
     def require_memory(self, graph: DynamicGraph, to_make: int, train: int, device: torch.device) -> None:
         width = input_width(graph) + to_make * self.settings.feature_dimension
-        needed = least_bytes(graph, self.settings, width, _is_static(graph) and not to_make, train)
+        needed = least_bytes(graph, self.settings, width, is_static(graph) and not to_make, train)
         require_device_bytes(needed, f"{self.name} on this graph", device, self.memory_advice)
 
     def estimate(self, graph: DynamicGraph, width: int) -> dict[str, Any]:
         s = self.settings
         train = int((s.ratio - s.validation) * len(graph.labelled))
-        static = _is_static(graph) and width == input_width(graph)
+        static = is_static(graph) and width == input_width(graph)
         return {"epochs": s.epochs, "memory_bytes": least_bytes(graph, s, width, static, train)}
-
-
-def _is_static(graph: DynamicGraph) -> bool:
-    return graph.features is not None and graph.features.ndim == 2 and not graph.made_features

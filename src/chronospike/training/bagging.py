@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from chronospike.data.label_features import stratified_folds
-from chronospike.errors import StorageError
+from chronospike.errors import StorageError, one_line
 from chronospike.files import atomic_file
 from chronospike.rng import stream
 from chronospike.training.calibration import with_temperature
@@ -383,7 +383,7 @@ def read_out_of_fold(path: Path) -> pa.Table:
     try:
         return pq.read_table(path).combine_chunks()
     except (pa.ArrowException, OSError) as error:
-        raise StorageError(f"{path} is damaged ({' '.join(str(error).split())[:200]}). Train the run again") from error
+        raise StorageError(f"{path} is damaged ({one_line(error)}). Train the run again") from error
 
 
 def _placed(table: pa.Table, task: Task, path: Path, count: int) -> tuple[Folds, Values]:
@@ -400,7 +400,7 @@ def _placed(table: pa.Table, task: Task, path: Path, count: int) -> tuple[Folds,
         if not ((values >= 0) & (values <= 1)).all():
             raise ValueError("a probability is out of range")
     except (pa.ArrowException, KeyError, ValueError, TypeError) as error:
-        raise StorageError(f"{path} is damaged ({' '.join(str(error).split())[:200]}). Train the run again") from error
+        raise StorageError(f"{path} is damaged ({one_line(error)}). Train the run again") from error
     here = np.isin(places, task.known)
     return Folds(places[here], number[here]), values[here]
 

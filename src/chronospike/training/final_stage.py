@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from chronospike.errors import StorageError
+from chronospike.errors import StorageError, one_line
 from chronospike.files import atomic_file
 from chronospike.training.calibration import fit_temperature, with_temperature
 from chronospike.training.second_stage import SecondStage
@@ -129,8 +129,9 @@ class FinalStage:
             }
             return cls(stages, weights, temperature, str(entry["chosen_on"]), nodes, held_out)
         except (SafetensorError, OSError, AttributeError, KeyError, TypeError, ValueError, StorageError) as error:
-            why = " ".join(str(error).split())[:200]
-            raise StorageError(f"{path} is damaged or of another version ({why}). Train the run again") from error
+            raise StorageError(
+                f"{path} is damaged or of another version ({one_line(error)}). Train the run again"
+            ) from error
 
 
 def _digest(tensors: Mapping[str, NDArray[Any]], entry: Mapping[str, Any]) -> str:

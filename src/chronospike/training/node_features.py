@@ -18,6 +18,11 @@ def input_width(graph: DynamicGraph) -> int:
     return own + sum(int(made.shape[-1]) for made in graph.made_features)
 
 
+def is_static(graph: DynamicGraph) -> bool:
+    """Whether `NodeFeatures` of the graph are the same at all steps."""
+    return graph.features is not None and graph.features.ndim == 2 and not graph.made_features
+
+
 class NodeFeatures:
     """The features of all nodes at all steps, read where they lie (in memory or on disk) and encoded on the way.
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from chronospike.config import Settings, make_settings
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.splits import Split
-from chronospike.errors import InputError, StorageError
+from chronospike.errors import InputError, StorageError, one_line
 from chronospike.files import atomic_file
 from chronospike.methods.chronospike.memory import lower_what
 from chronospike.methods.chronospike.network import ChronoSpikeNetwork
@@ -79,8 +79,7 @@ def read_targets(path: Path, graph: DynamicGraph) -> SoftTargets:
     except FileNotFoundError as error:
         raise StorageError(f"{path} is missing. Distil the run again") from error
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
-        why = " ".join(str(error).split())[:200]
-        raise StorageError(f"{path} is damaged ({why}). Distil the run again") from error
+        raise StorageError(f"{path} is damaged ({one_line(error)}). Distil the run again") from error
     return SoftTargets(nodes, values)
 
 
