@@ -1,7 +1,7 @@
-"""The protocol of a method: a learner is fitted to a task, and what comes out answers for any nodes.
+"""The interface of a method: a learner is fitted to a task, and the result predicts any nodes.
 
-A learner lives in one file of `methods/` and has one line in its registry. Runs, commands, comparisons and reports know
-it by the two classes here alone.
+A learner is one file of `methods/` and one line in its registry. Runs, commands, comparisons and reports use only the
+two classes here.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class FitContext:
-    """What surrounds a fit; none of it changes what is learned.
+    """The surroundings of a fit, which do not change what is learned.
 
     Attributes:
         run: the folder that checkpoints and the log of epochs go to, if any.
