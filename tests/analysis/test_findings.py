@@ -246,7 +246,7 @@ def test_labels_that_cannot_be_predicted_are_said_plainly_and_once() -> None:
     found = _found(metrics)
     words = (
         "The labels could not be predicted from this graph: on held-out nodes the model is no better than guessing "
-        "the largest class (Micro-F1 22.0 % against 21.0 %), nor is it on the test nodes."
+        "the largest class (Micro-F1 22.0 % against 21.0 %), as on the test nodes."
     )
     assert _levels(found, words) == ["warning"]
     assert not _levels(found, "always guessing the largest")
@@ -307,7 +307,7 @@ def test_a_test_score_far_from_the_estimate_is_told(
     """Far is more than 3 deviations, 2 points and what chance does to 80 % on the test nodes (8 points on 100)."""
     estimate = {"micro_f1": expected, "macro_f1": 0.8, "micro_f1_std": deviation, "macro_f1_std": 0.003}
     found = _found(_scores(0.8, 0.8, nodes, estimate=estimate))
-    words = f"not those that cross-validation expects: Micro-F1 is 80.0 %, not {100 * expected:.1f} %."
+    words = f"differ from what cross-validation expects: Micro-F1 is 80.0 %, not {100 * expected:.1f} %."
     assert _levels(found, words) == levels
     assert _levels(found, "cross-validation expects") == levels
 

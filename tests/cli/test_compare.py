@@ -77,7 +77,7 @@ def test_without_methods_those_that_take_minutes_are_compared(
     options = ["--ratios", "0.6", "--runs", "1", "--device", "cpu"]
     code, said, _ = _command(capsys, graph, "-o", tmp_path / "c", *options)
     assert code == 0
-    assert "--methods all adds those of the paper's table" in said
+    assert "--methods all adds the paper's other methods" in said
     assert "2 cells: 2 to fit" in said
     code, said, _ = _command(capsys, graph, "-o", tmp_path / "c", *options, "--methods", "majority")
     assert "--methods all" not in said

@@ -75,7 +75,7 @@ def test_another_method_has_no_quality(
     capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path, options: list[str]
 ) -> None:
     said = refused(capsys, "train", graph, "-o", tmp_path / "run", "--method", "majority", *options)
-    assert "--quality and --time-limit are for chronospike; majority has no parts to leave out" in said
+    assert "--quality and --time-limit are only for chronospike, not for majority" in said
     assert list(tmp_path.iterdir()) == []
 
 

@@ -106,7 +106,7 @@ def unpredictable(metrics: Metrics) -> str:
     said = f"the model is no better than guessing the largest class ({pair})"
     if beats_guessing(metrics.test, metrics):
         return f"By its held-out scores {said}, but on the test nodes it is. The held-out nodes may be too few to tell."
-    return f"The labels could not be predicted from this graph: on held-out nodes {said}, nor is it on the test nodes."
+    return f"The labels could not be predicted from this graph: on held-out nodes {said}, as on the test nodes."
 
 
 def _beside_guessing(metrics: Metrics) -> list[Finding]:
@@ -289,7 +289,7 @@ def _beside_estimate(metrics: Metrics) -> list[Finding]:
     if not far:
         return []
     told = listing([f"{measure} is {percent(found)}, not {percent(expected)}" for measure, found, expected in far])
-    text = f"The test scores are not those that cross-validation expects: {told}."
+    text = f"The test scores differ from what cross-validation expects: {told}."
     if all(found > expected for _, found, expected in far):
         return [Finding("note", f"{text} The test nodes may be easier than the others.")]
     later = ": they are the last to appear" if metrics.split.order == "time" else ""

@@ -64,7 +64,7 @@ def poor_calibration(metrics: Metrics) -> str:
     )
     chance = chance_error(calibration.reliability)
     if chance > calibration.ece_after / 2:
-        text += f" With so few test nodes, chance alone makes for about {points(chance)}."
+        text += f" With so few test nodes, about {points(chance)} are expected by chance."
     return text
 
 

@@ -85,7 +85,7 @@ def compare(
         facts |= {"budget": limit, **found}
         write_json(output / COMPARISON, facts)
         if methods is None and grid is None and not as_json:
-            say("the simple methods and ours; --methods all adds those of the paper's table, which take longer")
+            say("simple methods and chronospike only; --methods all adds the paper's other methods, which are slower")
         Comparing(output, cells, facts, limit, as_json).run(jobs)
 
 

@@ -370,7 +370,7 @@ def _new(
         from chronospike.methods.chronospike.quality import QUALITIES
 
         if method != DEFAULT:
-            raise InputError(f"--quality and --time-limit are for {DEFAULT}; {method} has no parts to leave out")
+            raise InputError(f"--quality and --time-limit are only for {DEFAULT}, not for {method}")
         values |= QUALITIES[quality]
     settings = settings_for(method, values, given)
     facts = {"graph": graph, "preset": name, "command": shlex.join(["chronospike", *sys.argv[1:]])}

@@ -91,7 +91,7 @@ def _labelled(graph: DynamicGraph) -> tuple[Nodes, Nodes]:
     codes = np.asarray(graph.labels)[nodes]
     present = len(np.unique(codes))
     if present < 2:
-        raise GraphError(f"the labelled nodes hold {present} class, and 2 are needed")
+        raise GraphError(f"the labelled nodes have {present} class, and 2 are needed")
     return nodes, codes
 
 

@@ -112,7 +112,7 @@ def find_set(folder: Path, name: str, options: Options, device: str) -> Part:
     others = [found for found in there if without_place(found) == name]
     if not others:
         return Part(here, options)
-    return Part(others[0], note=f"using features {others[0]}; made here, {here} would differ in the last digits")
+    return Part(others[0], note=f"using features {others[0]}; computed here, they would differ in the last digits")
 
 
 def feature_methods(folder: Path, features: str) -> list[str]:

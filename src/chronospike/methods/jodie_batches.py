@@ -139,7 +139,7 @@ def since_first(time: NDArray[Any]) -> NDArray[np.float64]:
         ticks = time.astype(np.int64).view(np.uint64)
         since = (ticks - ticks[0]).astype(np.float64)
     if not np.isfinite(since[-1]):
-        raise InputError("the times of the events lie too far apart. Import the graph with other times")
+        raise InputError("the times of the events are too far apart. Import the graph with other times")
     return np.asarray(since, dtype=np.float64)
 
 

@@ -109,7 +109,7 @@ class FinalStage:
             if entry["format"] == _EARLIER:
                 raise ValueError("it was written by an earlier version")
             if entry["format"] != FORMAT or entry.pop("sha256") != _digest(tensors, entry):
-                raise ValueError("it is not what was written")
+                raise ValueError("its checksum is wrong")
             held_out = {
                 str(part): {name: float(scores[name]) for name in ("macro_f1", "micro_f1")}
                 for part, scores in dict(entry["held_out"]).items()

@@ -51,7 +51,7 @@ def _lines(file: Path) -> list[str]:
     names = [line.removesuffix("\r") for line in text.split("\n")]
     names = [name for name in names if name.strip()]
     if not names:
-        raise InputError(f"{file.name} holds no nodes")
+        raise InputError(f"{file.name} contains no nodes")
     return names
 
 

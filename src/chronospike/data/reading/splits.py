@@ -53,7 +53,7 @@ def read_split(path: PathLike, graph: DynamicGraph) -> Split:
         if not len(members):
             raise InputError(f"{sheet.origin}: no node is in the part '{name}'")
     if len(np.unique(np.asarray(graph.labels)[train])) < 2:
-        raise InputError(f"{sheet.origin}: the training nodes hold one class, and 2 are needed")
+        raise InputError(f"{sheet.origin}: the training nodes have one class, and 2 are needed")
     alone = graph.isolated[test]
     notes = [f"read from {sheet.origin}"]
     if not len(validation):
