@@ -147,8 +147,8 @@ def predict(
     chosen = _nodes(graph_, nodes)
     if smooth:
         everyone = _shown(fitted.probabilities, np.arange(graph_.num_nodes)).astype(np.float64)
-        mended, strengths = fitted.smoothed(everyone)
-        probabilities = mended[chosen]
+        smoothed, strengths = fitted.smoothed(everyone)
+        probabilities = smoothed[chosen]
         say(f"smoothed with the training labels: {strengths}")
     else:
         probabilities = _shown(fitted.probabilities, chosen)

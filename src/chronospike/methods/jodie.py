@@ -54,7 +54,7 @@ from chronospike.training.weights import description, load_weights
 _MOST_NODES, _MOST_BATCHES = 100_000, 4096
 # Of an update: its node, partners, times, roles, and where its states are.
 _INDEX_BYTES = 60
-# Nodes whose classes are told apart at once.
+# Nodes classified at once.
 _CHUNK = 65_536
 # In place of the number of a bad span.
 _NONE = 2**62

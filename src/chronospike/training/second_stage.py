@@ -44,9 +44,9 @@ class StageSettings:
 
     Attributes:
         strength: logistic regression: inverse penalty.
-        trees, leaf_nodes: extra trees: how many, and the fewest training nodes in a leaf. Small leaves learn by heart
-            who belongs together: with three nodes a leaf, random labels of DBLP were foretold a point better than by
-            chance out of fold.
+        trees, leaf_nodes: extra trees: how many, and the fewest training nodes in a leaf. Small leaves memorise
+            groups of nodes: with three nodes a leaf, random labels of DBLP were predicted a point better than by chance
+            out of fold.
         rounds, leaves, learning_rate: gradient boosting: a tree per class each round, leaves and share of each tree.
         max_nodes: at most so many training nodes of one fit, the classes in proportion.
         penalty, columns_share: gradient boosting: on the squares of the leaves' values, and of the columns that a tree

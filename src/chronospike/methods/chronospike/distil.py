@@ -43,7 +43,7 @@ OFF: dict[str, Any] = {
     "second_stage": "none", "refit": False, "class_weights": "none",
 }  # fmt: skip
 _SPLIT = ("ratio", "validation", "split_seed", "split_order")
-# The fewest nodes that can be told apart from one another at all.
+# The fewest nodes that a network can be distilled on.
 _FEWEST = 4
 
 
