@@ -1,4 +1,4 @@
-"""One program at a time: a lock file beside what is written, held with the kernel's flock.
+"""Locking: a lock file next to what is written, held with the kernel's flock.
 
 The kernel drops the lock when its process ends, however it ends, so a file left by a killed process is no obstacle.
 The file says which process holds it. It is removed while the lock is still held: a process that waits for it finds

@@ -1,4 +1,4 @@
-"""Tables and arrays written as the format their name asks for."""
+"""Tables and arrays, written in the format of their file name."""
 
 from __future__ import annotations
 

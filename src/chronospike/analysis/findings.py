@@ -1,4 +1,4 @@
-"""What a run's numbers mean in plain words: the headline, and how far they can be trusted."""
+"""A run's results in plain words: the headline, and how far they can be trusted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run is built from beside the simple methods: a row each, with held-out and test scores."""
+"""The parts of a run and the simple methods: one row each, with held-out and test scores."""
 
 from __future__ import annotations
 

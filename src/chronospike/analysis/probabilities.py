@@ -1,4 +1,4 @@
-"""How far the probabilities can be taken at their word, in sentences; the chart is `charts.reliability_chart`."""
+"""Sentences on how reliable the probabilities are; the chart is `charts.reliability_chart`."""
 
 from __future__ import annotations
 

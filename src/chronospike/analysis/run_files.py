@@ -1,4 +1,4 @@
-"""What a run folder says about its run: the results, one line per epoch, and the settings.
+"""Reading a run folder: the results, one line per epoch, and the settings.
 
 Only the test and validation scores must be there; whatever else is missing is left out of what is read.
 """

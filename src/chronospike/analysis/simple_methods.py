@@ -1,4 +1,4 @@
-"""The model beside the simple methods, in both measures, and what of it may be chance."""
+"""The model compared with simple methods, in both measures, and how much of the difference may be chance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the model says of the nodes nobody labelled: how often each class, beside the labels it learned from."""
+"""Predictions for unlabelled nodes: the share of each class, compared with the training labels."""
 
 from __future__ import annotations
 

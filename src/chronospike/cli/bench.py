@@ -1,4 +1,4 @@
-"""`chronospike bench`: how fast training and inference are here, and how far that is from what is possible."""
+"""`chronospike bench`: speed of training and inference on this machine, and its distance from the hardware limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The time that a `train` command may take, and Ctrl-C as a way to say that it is up."""
+"""The time limit of a `train` command, and Ctrl-C as a way to end it early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`chronospike compare`: methods side by side on one graph, under one protocol."""
+"""`chronospike compare`: compare methods on one graph under the same conditions."""
 
 from __future__ import annotations
 

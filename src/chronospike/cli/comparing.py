@@ -1,4 +1,4 @@
-"""The course of a comparison as a user sees it: how far it is, the tables so far, and what came out."""
+"""The output of a running comparison: its progress, the tables so far, and the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`chronospike distil`: a run in, a smaller one out that has learned its probabilities."""
+"""`chronospike distil`: train a smaller run on the predictions of another."""
 
 from __future__ import annotations
 

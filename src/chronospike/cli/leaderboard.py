@@ -1,4 +1,4 @@
-"""`chronospike leaderboard`: what each part of a run is worth, beside the simple methods."""
+"""`chronospike leaderboard`: the scores of each part of a run and of the simple methods."""
 
 from __future__ import annotations
 

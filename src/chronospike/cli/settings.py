@@ -1,4 +1,4 @@
-"""`chronospike settings`: every setting with its value, what it may be, and its meaning."""
+"""`chronospike settings`: every setting with its value, its allowed values and its meaning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users' own node attributes: what the columns of a table are, and how they become inputs of a network.
+"""Users' own node attributes: the types of the columns of a table, and their encoding as inputs of a network.
 
 A graph holds attributes as they were given, a column each: a number, or the code of a category, NaN where nothing is
 known. What a network reads is made of them by an `AttributeEncoder`, fitted once and kept with the trained model:

@@ -1,4 +1,4 @@
-"""Whether the two views of a graph are what samplers take for granted, before anything indexes with them.
+"""Checks of what samplers assume of the two views of a graph, before anything indexes with them.
 
 Compiled kernels index without bounds checks, so that a wrong neighbour or offset would end the process.
 """

@@ -1,4 +1,4 @@
-"""Which labelled nodes train, which choose the best epoch, and which are held out.
+"""Splitting labelled nodes into training, validation and test.
 
 The benchmark's protocol: stratified, test = 1 - ratio, and the validation nodes, a share of all labelled ones,
 come out of the training part. The time-ordered option trains on the nodes seen first instead.

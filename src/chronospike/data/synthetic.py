@@ -1,4 +1,4 @@
-"""A labelled dynamic graph made from a seed, with one knob for structure and one for timing.
+"""A generated dynamic graph with labels, with one option for structure and one for timing.
 
 A class is a pair (community, pattern). The community shows in *whom* a node meets: a share `structure` of its
 edges stays inside. The pattern shows in *when* a node reaches out: it starts edges during its own window of

@@ -1,4 +1,4 @@
-"""Runs cells, each in a process of its own, so that one can run out of time or memory and the rest continues."""
+"""Runs cells, each in its own process, so that one can run out of time or memory and the others continue."""
 
 from __future__ import annotations
 

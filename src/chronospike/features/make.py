@@ -1,4 +1,4 @@
-"""Making features: into a graph folder, for a run, from those of another graph, or in memory."""
+"""Computing features: into a graph folder, for a run, from those of another graph, or in memory."""
 
 from __future__ import annotations
 

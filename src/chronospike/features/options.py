@@ -1,4 +1,4 @@
-"""What features are made with: the options of each method, and features of another graph to begin with.
+"""The options of each feature method, and features of another graph as initial values.
 
 Apart from the methods themselves, which import numba: most commands only ask what features are called.
 """

@@ -1,4 +1,4 @@
-"""Delay-DSGN (Wang et al., ICML 2025), rebuilt from its abstract: SpikeNet whose neighbours' messages arrive later.
+"""Delay-DSGN (Wang et al., ICML 2025), reconstructed from its abstract: SpikeNet with delayed neighbour messages.
 
 No program was published and the equations are ours. Neighbours, layers and neurons are SpikeNet's. The message of step
 t is spread over the K steps from t on by a Gaussian around a learned delay d_c of each channel:

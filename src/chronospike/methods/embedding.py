@@ -1,4 +1,4 @@
-"""What methods share that embed nodes without labels: epochs that resume, and a logistic regression on top.
+"""The base of methods that embed nodes without labels: epochs that resume, and a logistic regression on top.
 
 An `Embedder` learns from the edges alone. What it has learned is frozen, and a softmax regression on the embeddings of
 the labelled nodes tells the classes apart, as the published evaluations do: no standardisation, inverse penalty 1.

@@ -1,4 +1,4 @@
-"""EvolveGCN (Pareja and others, 2020): graph convolutions whose weights a recurrent cell moves from step to step.
+"""EvolveGCN (Pareja and others, 2020): graph convolutions whose weights a recurrent cell updates at every step.
 
 The state of the cell is the weight matrix Q_t of a layer. It reads the matrix itself (-O), or of the layer's inputs the
 rows that a learned score puts first (-H). Weights move before they are used: those of the first step are not Q_0.

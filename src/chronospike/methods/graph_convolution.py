@@ -1,4 +1,4 @@
-"""What methods share that convolve all nodes of every step: normalised adjacencies, their product, the full-graph loop.
+"""The base of methods that convolve all nodes of every step: normalised adjacencies, their product, the loop.
 
 The adjacency of step t is Â_t = D^-1/2 (A_t + I) D^-1/2 (Kipf and Welling, 2017). What the first layer reads of it,
 Â_t X_t, has no weights in it: it is computed once and kept.

@@ -1,4 +1,4 @@
-"""The ways of JODIE through the events of a graph: t-batches, or one update of every active node in a step.
+"""The update order of JODIE: t-batches, or one update of every active node in a step.
 
 A *t-batch* holds events that have no node in common, so that all of them can be done at once: an event comes one batch
 after the last of its two nodes' earlier ones. A hub makes as many t-batches as it has events. A *snapshot* is the

@@ -1,4 +1,4 @@
-"""Logistic regression on the features of the last step: what they say of a node without its neighbours or its past."""
+"""Logistic regression on the features of the last step, without neighbours or history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The class shares of the known nodes, for everyone: what any method must beat."""
+"""Predicts the class frequencies of the known nodes for every node: the lower bound for any method."""
 
 from __future__ import annotations
 

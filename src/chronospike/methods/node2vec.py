@@ -1,4 +1,4 @@
-"""node2vec: skip-gram on random walks that remember the node before, over the edges of all steps together.
+"""node2vec: skip-gram on second-order random walks over the edges of all steps together.
 
 With p = q = 1 it is DeepWalk, to the bit.
 """

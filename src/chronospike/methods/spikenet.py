@@ -1,4 +1,4 @@
-"""SpikeNet (Li et al., AAAI 2023): spiking neurons over sampled neighbourhoods, all steps read out together.
+"""SpikeNet (Li et al., AAAI 2023): spiking neurons over sampled neighbourhoods, with a joint readout of all steps.
 
 At every step t each root samples neighbours and neighbours of these. Layer l, for the mean over sampled neighbours u:
 

@@ -1,4 +1,4 @@
-"""Several networks, each on the labelled nodes without one fold, and what is made of them: a bag.
+"""Several networks, each trained without one fold of the labelled nodes, and their combination: a bag.
 
 Every labelled node is left out by one network, whose probabilities of it are *out of fold*. They choose the weights of
 networks and second stage, and the temperature, and say honestly, from all labelled nodes, what score is to be expected.

@@ -1,4 +1,4 @@
-"""From what networks say to what is predicted: an ensemble with a second stage, if there is one, and a temperature.
+"""From the networks' outputs to predictions: an ensemble with a second stage, if there is one, and a temperature.
 
 All of it is learned from probabilities of nodes whose labels the network in question has not learned from.
 """

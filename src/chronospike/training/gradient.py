@@ -1,4 +1,4 @@
-"""Methods trained by gradient: one way to train with checkpoints, to train again on all labels, to save and to load.
+"""The base of methods trained by gradient: training with checkpoints, refit on all labels, saving and loading.
 
 The first fit holds the validation nodes out and finds the best epoch. With `refit` a second one begins again from the
 same initial weights with all the labels, on the same schedule, and stops after as many epochs. Whatever is chosen by

@@ -1,4 +1,4 @@
-"""What a method reads of a node: its own attributes, encoded column by column, then the made features, standardised."""
+"""The input features of nodes: own attributes, encoded column by column, then computed features, standardised."""
 
 from __future__ import annotations
 

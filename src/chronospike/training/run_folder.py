@@ -1,4 +1,4 @@
-"""A run is a folder: what was asked, how it went, and what came out.
+"""The folder of a run: settings, log and results.
 
 config.yaml          the method and every setting
 run.json             the graph with fingerprints of its data and of its edges, the feature set, the preset, the command,

@@ -1,4 +1,4 @@
-"""Carrying out a run: fit, save, score, and write everything into the run folder."""
+"""Executing a run: fit, save, score, and write everything into the run folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small classifiers on top of what is already computed of labelled nodes, and their weights in an ensemble.
+"""Small classifiers on top of features and predictions of labelled nodes, and their weights in an ensemble.
 
 A logistic regression, extra trees and gradient boosting, or the mean of the three. Scikit-learn fits the first two;
 what they have learned is kept as arrays, so that a stored one predicts without it.

@@ -1,4 +1,4 @@
-"""A trained network in one file, in the safetensors format: tensors and text, nothing that is ever executed.
+"""A trained network in one safetensors file: tensors and text, nothing executable.
 
 The metadata is one JSON object under one name. safetensors writes several names in an order that changes from
 process to process; with one name the same network always gives the same bytes.

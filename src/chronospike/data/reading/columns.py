@@ -1,4 +1,4 @@
-"""Which column plays which part: found by its name, or as the user said."""
+"""Choosing the column for each role: by name, or as the user set it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classes of nodes, from files, tables and mappings."""
+"""Class labels of nodes, from files, tables and mappings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nodes a user asks about: a file with an id on each line, or a table with a node column."""
+"""The nodes to predict: a file with one id per line, or a table with a node column."""
 
 from __future__ import annotations
 

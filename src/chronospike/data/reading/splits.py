@@ -1,4 +1,4 @@
-"""A user's own split: which labelled nodes train, which choose the best epoch, and which are held out."""
+"""A user's own split of the labelled nodes into training, validation and test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table and what its rows are called in messages, from a file or from any Arrow-compatible object."""
+"""A table and the names of its rows in messages, from a file or from any Arrow-compatible object."""
 
 from __future__ import annotations
 

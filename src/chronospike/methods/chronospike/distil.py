@@ -1,4 +1,4 @@
-"""Distillation: one network of the paper's size learns what a finished run says, and reads no labels itself.
+"""Distillation: one network of the paper's size learns the predictions of a finished run, and reads no labels itself.
 
 Its targets are the run's probabilities of every node with an edge, unlabelled and test nodes among them. Of a known
 node the run says what it does without that node's label, where it can (see `Fitted.held_out`); a training node mixes

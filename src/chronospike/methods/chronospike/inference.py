@@ -1,4 +1,4 @@
-"""Probabilities and embeddings of any nodes, the same to the bit whatever else is in the batch.
+"""Probabilities and embeddings of any nodes, bit-identical in any batch.
 
 Matrix products may round differently when their shapes differ, and a spike turns a rounding into a one. So the
 network always sees lanes of one fixed size, the last one padded, and each node's trees depend on the seed alone.

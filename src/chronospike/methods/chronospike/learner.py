@@ -1,4 +1,4 @@
-"""ChronoSpike as a method: the paper's network behind the protocol that all methods share."""
+"""ChronoSpike as a method: the paper's network with the interface that all methods share."""
 
 from __future__ import annotations
 

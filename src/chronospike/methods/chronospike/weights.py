@@ -1,4 +1,4 @@
-"""Networks rebuilt from their weights file alone, without the graph they were trained on."""
+"""Rebuilding networks from their weights file, without the graph they were trained on."""
 
 from __future__ import annotations
 
