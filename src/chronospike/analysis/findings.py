@@ -273,7 +273,7 @@ def _gap(metrics: Metrics) -> list[Finding]:
 
 
 def _beside_estimate(metrics: Metrics) -> list[Finding]:
-    """Only a gap that neither the folds nor the number of test nodes explain is worth a word."""
+    """Only a gap that neither the folds nor the number of test nodes explain is mentioned."""
     estimate, test, chance = metrics.estimate, metrics.test, margins(metrics)
     if estimate is None:
         return []

@@ -110,7 +110,7 @@ class Calibration(_Lenient):
     """How far the probabilities of the test nodes can be taken at their word.
 
     Attributes:
-        ece_before: expected calibration error of the probabilities as they came.
+        ece_before: expected calibration error of the uncalibrated probabilities.
         ece_after: with the temperature.
     """
 

@@ -10,7 +10,7 @@ from chronospike.analysis.simple_methods import margin
 from chronospike.analysis.wording import percent, quoted
 
 MOST_ROWS = 40
-# Beyond these the predictions are worth a word: a class that takes nearly all, or shares that lie far apart.
+# Beyond these the predictions are mentioned: one class for nearly all nodes, or shares that differ much.
 NEARLY_ALL, NOT_MOST = 0.95, 0.8
 FAR_APART = 0.3
 

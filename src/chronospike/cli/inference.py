@@ -278,7 +278,7 @@ def _open(
     start_gpu(place)
     keep_freed_memory()
     where = graph or Path(facts["folder"])
-    # A date that makes no sense is said before features are made.
+    # An invalid date is reported before features are computed.
     step = None if as_of is None else step_as_of(open_graph(where, features="none", verify=False), as_of)
     if step is not None:
         check_date(facts["feature_methods"])

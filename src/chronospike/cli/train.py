@@ -113,7 +113,7 @@ def train(
         if plan.is_several and not as_json:
             say(f"the same for each of {len(plan.runs)} seeds, which run one after another")
         return
-    # What is wrong with a new run is said before a folder is there.
+    # Errors in a new run are reported before its folder is created.
     new = None if resume else planned()
     from chronospike.locks import claim
 
@@ -141,7 +141,7 @@ def _carry_out(
     as_json: bool,
     clock: Clock,
 ) -> None:
-    """Make ready what the runs share, train those that are not finished, and say what came out."""
+    """Prepare what the runs share, train those that are not finished, and print the results."""
     from chronospike.cli.estimate import open_as_planned
     from chronospike.cli.features import features_of_runs
     from chronospike.cli.graphs import graph_folder
@@ -177,7 +177,7 @@ def _carry_out(
         plan.change(features=named)
     run, learner = plan.runs[0]
     settings = learner.settings
-    # What cannot be trained on, or not here, is said before features are made and before a folder is there.
+    # Data that cannot be trained on, or not here, is refused before features are computed and a folder is created.
     parts = facts["features"].split("+") if resume else None if learner.needs_features else ["none"]
     planned, to_make = open_as_planned(folder, settings, str(place), parts)
     learner.check(planned)

@@ -33,7 +33,7 @@ from chronospike.methods.graph_convolution import (
 from chronospike.training.task import Nodes, Task
 
 # Inference gives the recurrent layers this many nodes at a time, the last of them padded: products of other shapes may
-# round differently, and what is said of a node must not depend on what else is asked for.
+# round differently, and the result for a node must not depend on the other nodes of a batch.
 LANE, GPU_LANE = 1024, 16384
 
 Call = Callable[..., Any]

@@ -1,8 +1,8 @@
 """Several networks, each trained without one fold of the labelled nodes, and their combination: a bag.
 
-Every labelled node is left out by one network, whose probabilities of it are *out of fold*. They choose the weights of
-networks and second stage, and the temperature, and say honestly, from all labelled nodes, what score is to be expected.
-Where an epoch is chosen, nodes beside the fold choose it.
+Every labelled node is left out by one network, whose probabilities for it are *out of fold*. They select the weights of
+networks and second stage, and the temperature, and give an estimate of the score from all labelled nodes. If the best
+epoch is selected, it is on nodes outside the fold.
 """
 
 from __future__ import annotations
@@ -319,8 +319,8 @@ def _second_stage(
         return {name: rows[:, classes:] if name == LABELS_ALONE else rows for name in wanted}
 
     def rows_without(left_out: NDArray[np.bool_]) -> dict[str, NDArray[np.float32]]:
-        # A label that is to be foretold is not read around the others, either: with the rows of one neighbour in a leaf
-        # of a tree it tells on its node, and random labels of PubMed then look 41.4 % right instead of 39.9.
+        # Labels to predict are not read around other nodes either: with the rows of one neighbour in a leaf of a tree,
+        # they leak, and random labels of PubMed then score 41.4 % instead of 39.9.
         rest = np.setdiff1d(task.known, folds.nodes[left_out])
         around = task.divided(rest, rest[:0], forget=True).tables.features
         return read_by(stage_rows(logs, task, folds.nodes, around))

@@ -304,7 +304,7 @@ def _parameters(network: Network) -> int:
 
 
 def _of_fold(watcher: Watcher | None, fold: int, epochs: int) -> Watcher | None:
-    """The same watcher, told of the epochs of all folds in one row."""
+    """The same watcher, with the epochs of all folds counted in one sequence."""
     if watcher is None or watcher.on_batch is None:
         return watcher
     on_batch = watcher.on_batch

@@ -62,9 +62,9 @@ class FitContext:
     Attributes:
         run: the folder that checkpoints and the log of epochs go to, if any.
         resume: begin with the checkpoints that are there.
-        watcher: is told of every batch and epoch.
-        on_note: is told, in a line, of what a user might not expect.
-        on_stage: is told how many fits of a second stage are done, and of how many.
+        watcher: called for every batch and epoch.
+        on_note: called with a line about anything unexpected.
+        on_stage: called with the number of finished fits of a second stage, and of all.
         deadline: on the clock of `time.monotonic`; what is not done by then is left out.
         stop: if it is set, the same happens at once.
     """
@@ -101,7 +101,7 @@ class Fitted(ABC):
 
     @property
     def calibration(self) -> FinalStage | None:
-        """The temperature of its probabilities and where that comes from; None if they are as they came."""
+        """The temperature of its probabilities and its origin; None if they are not calibrated."""
         return None
 
     @abstractmethod

@@ -10,7 +10,7 @@ checkpoint/          what an interrupted run resumes from
 model.safetensors    the weights of the best epoch, of a method that has any; of all networks, where there are several
 final_stage.safetensors  the temperature and the second stage that follow the network, where there are any
 label_features.safetensors  what known labels say of every node, to be read again where graph and labels are the same
-out_of_fold.parquet  with folds: the labelled nodes, and what is said of them by what has not learned from them
+out_of_fold.parquet  with folds: the out-of-fold predictions of the labelled nodes
 soft_targets.parquet  of a distilled run: the probabilities that it learns
 metrics.json         scores, beside those of simple methods
 predictions.csv      node, class, probability of each class

@@ -30,7 +30,7 @@ def infer(
 ) -> tuple[Tensor, Tensor]:
     """Class probabilities `[K, classes]` and embeddings `[K, C]` of `nodes [K]`, on the CPU.
 
-    Both are means over `settings.samples` sampled neighbourhoods. `on_nodes(done, total)` is told of progress.
+    Both are means over `settings.samples` sampled neighbourhoods. `on_nodes(done, total)` is called with the progress.
     """
     samples, device = network.settings.samples, network.task.device
 
