@@ -255,10 +255,10 @@ def test_attributes_are_encoded_as_in_the_fit(graph: DynamicGraph, tmp_path: Pat
     # Other columns before them, a category more, which shifts the codes, and half of the nodes.
     wider = (Column("new"), Column("colour", "category", ("amber", "blue", "red")), Column("amount"))
     values = np.stack([np.ones(120, dtype=np.float32), colour + 1, amount], axis=1)
-    with pytest.warns(UserWarning, match="does not read are left out: new"):
+    with pytest.warns(UserWarning, match="does not use: new"):
         again = model.predict_proba(graph.with_features(values, wider), TEST)
     assert np.array_equal(again, expected)
-    with pytest.raises(InputError, match="reads the attribute 'amount'"):
+    with pytest.raises(InputError, match="needs the attribute 'amount'"):
         model.predict(graph.with_features(values[:, :2], wider[:2]))
 
 
@@ -460,7 +460,7 @@ def test_calls_that_make_no_sense_are_explained(graph: DynamicGraph, fitted: Chr
 
 def test_features_of_another_width_are_refused(graph: DynamicGraph, fitted: ChronoSpikeClassifier) -> None:
     assert graph.features is not None
-    with pytest.raises(InputError, match="reads the attribute 'x7', and the graph has none of that name"):
+    with pytest.raises(InputError, match="needs the attribute 'x7', which the graph does not have"):
         fitted.predict(graph.with_features(graph.features[..., :7]))
 
 

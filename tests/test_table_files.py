@@ -69,10 +69,10 @@ def test_the_ending_tells_the_format(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "asked", "message"),
     [
-        ("p", None, "the ending tells the format. Choose .csv, .parquet or .jsonl"),
-        ("p.csv.gz", None, "the ending tells the format"),
+        ("p", None, "the extension sets the format. Choose .csv, .parquet or .jsonl"),
+        ("p.csv.gz", None, "the extension sets the format"),
         ("p.npy", None, "a .npy file holds numbers only"),
-        ("p.csv", "parquet", "--format parquet contradicts the ending .csv"),
+        ("p.csv", "parquet", "--format parquet contradicts the extension .csv"),
         ("p.csv", "pdf", "--format 'pdf' is not one of: csv, parquet, jsonl"),
         ("p", "npy", "--format 'npy' is not one of: csv, parquet, jsonl"),
         (".", None, "is a folder"),

@@ -35,23 +35,30 @@ class Settings(BaseModel):
     # Data
     features: str = Field(
         "auto",
-        description="'own', 'deepwalk', 'fastrp', 'svd', 'activity' or a set, joined with '+'; 'auto': own, else made",
+        description="'own', 'deepwalk', 'fastrp', 'svd', 'activity' or a set, joined with '+'; 'auto': own, else computed",
     )
     feature_method: Literal["deepwalk", "fastrp", "svd", "activity"] = "deepwalk"
     feature_dimension: Width = 128
     feature_walks: Count = Field(10, description="DeepWalk: walks from each node")
-    feature_negatives: Count = Field(1, description="DeepWalk: noise nodes per centre")
-    feature_warm_start: bool = Field(False, description="DeepWalk: begin each step from the one before")
+    feature_negatives: Count = Field(1, description="DeepWalk: negative samples per centre")
+    feature_warm_start: bool = Field(False, description="DeepWalk: initialise each step from the one before")
     feature_seed: Seed = 0
     standardise_over: Literal["seen", "all"] = Field(
-        "seen", description="made features, over the nodes seen by each step, or over all as in the paper"
+        "seen",
+        description="standardise computed features over the nodes seen by each step, or over all as in the paper",
     )
-    ratio: Annotated[float, Field(gt=0, lt=1)] = Field(0.8, description="share of labelled nodes that is not test")
-    validation: Annotated[float, Field(gt=0, lt=0.5)] = Field(0.05, description="share for validation, out of `ratio`")
-    split_seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(42, description="the benchmark's; runs differ by `seed`")
-    split_order: Literal["random", "time"] = Field("random", description="'time' trains on the nodes seen first")
+    ratio: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.8, description="share of labelled nodes for training and validation"
+    )
+    validation: Annotated[float, Field(gt=0, lt=0.5)] = Field(
+        0.05, description="share for validation, taken from `ratio`"
+    )
+    split_seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
+        42, description="seed of the split; the default is the benchmark's"
+    )
+    split_order: Literal["random", "time"] = Field("random", description="'time': train on the nodes seen first")
 
-    seed: Seed = Field(0, description="of everything random except the split and the features")
+    seed: Seed = Field(0, description="seed of everything random except the split and the features")
 
     def change(self, **values: Any) -> Self:
         """A copy with other values, checked."""

@@ -1,4 +1,4 @@
-"""Choosing where to compute, and settling the process there."""
+"""Choosing a device, and preparing the process for it."""
 
 from __future__ import annotations
 

@@ -49,6 +49,11 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     return f" Did you mean '{close[0]}'?" if close else ""
 
 
+def one_line(error: BaseException) -> str:
+    """Another library's message on one line, cut where it is very long."""
+    return " ".join(str(error).split())[:200]
+
+
 def check_choice(option: str, value: str, choices: Collection[str]) -> None:
     """Refuse a value that is not one of the choices."""
     if value not in choices:

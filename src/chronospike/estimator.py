@@ -1,7 +1,7 @@
-"""The model in scikit-learn's manners: parameters by name, `fit`, `predict`, `score`, `clone` and `GridSearchCV`.
+"""The model with scikit-learn's interface: parameters by name, `fit`, `predict`, `score`, `clone` and `GridSearchCV`.
 
 The samples are nodes, given as node indices, and the graph they live in is a parameter of its own. Two forms of
-every call do the same:
+every call are equivalent:
 
     ChronoSpikeClassifier(graph=graph).fit(nodes, y).predict(others)      what scikit-learn's tools call
     ChronoSpikeClassifier().fit(graph, nodes, y).predict(graph, others)   the graph given with each call
@@ -64,22 +64,21 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     Args:
         graph: may be left out and given to each call instead.
-        preset: a preset by name, or a YAML file, such as a run's `config.yaml`; None for the paper's settings.
+        preset: name of a preset, or a YAML file such as a run's `config.yaml`; None for the paper's settings.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         verbose: a line per epoch on standard error.
-        settings: any of `ChronoSpikeSettings` by name; they go before those of the preset.
+        settings: any of `ChronoSpikeSettings` by name; they override those of the preset.
 
     Attributes:
         classes_: `[C]` the classes, in the order of the columns of `predict_proba`.
         settings_: all settings of the fit.
         model_: the network with the weights of the best epoch; with `folds` a list of them.
         final_: what follows the network: the temperature of `calibrate` and the `second_stage`.
-        out_of_fold_: with `folds` an Arrow table of the labelled nodes and what is said of them by what has not learned
-            from them.
+        out_of_fold_: with `folds` an Arrow table with the out-of-fold predictions of the labelled nodes.
         known_: the labels it was fitted with, by node id.
-        encoder_: how the nodes' own attributes become inputs, by column name; None if there are none.
+        encoder_: the encoding of the nodes' attributes, by column name; None if there are none.
         edges_: a fingerprint of the edges that features were made from; None if none were made.
-        history_: a report per epoch.
+        history_: one report per epoch.
         first_model_: with `refit=True` the model before the second fit, which has not seen the validation labels.
         graph_: the graph that calls without one use.
         smoothing_: the strengths of the last call with `smooth=True`.
@@ -104,11 +103,10 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def fit(self, X: Any = None, nodes: Any = None, y: Any = None) -> Self:
         """Train on `fit(graph, nodes, y)` or `fit(nodes, y)`.
 
-        Of the process it changes what the command line does: the C library keeps large freed blocks from here on
-        (`keep_freed_memory`; predictions do the same), and importing this class from `chronospike` has told OpenMP's
-        threads to sleep while they wait, unless torch was there before or the environment says otherwise. Torch's
-        random generators and defaults are left as they were, and change nothing here. Fits and predictions of several
-        threads take turns.
+        Like the command line, this changes two things for the whole process: the C library keeps large freed blocks
+        (`keep_freed_memory`; predictions do the same), and idle OpenMP threads sleep, which importing this class from
+        `chronospike` sets unless torch was imported before or the environment sets it. Torch's random generators and
+        defaults do not change, and do not affect the result. Fits and predictions in several threads take turns.
 
         Args:
             X: a graph, or the nodes.
@@ -160,10 +158,10 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             X: a graph, or the nodes.
             nodes: `[K]` node indices; by default all nodes.
             ids: `[K]` nodes by your own ids, instead of `nodes`.
-            as_of: use only what was there by then: a step (a whole number below the number of steps), or a time in the
-                graph's own unit, which stands for the last step that had ended by then. Nodes without an edge by then
+            as_of: use nothing later than a step (an integer below the number of steps) or a time in the graph's own
+                unit, which selects the last step that had ended by then. Nodes without an edge by then
                 are those where `graph.seen_by(step_as_of(graph, as_of))` is False.
-            smooth: spread the labels of the fit over the edges (Correct and Smooth).
+            smooth: smooth with the labels of the fit over the edges (Correct and Smooth).
         """
         fitted, chosen = self._ready(X, nodes, ids, as_of)
         if not smooth:
@@ -190,7 +188,7 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     ) -> float:
         """Accuracy, which is the Micro-F1 of single labels, on `score(graph, nodes, y)` or `score(nodes, y)`.
 
-        Without nodes: on the labelled nodes that `fit` was not given. Without `y`: against the graph's labels.
+        Without `nodes`, it scores the labelled nodes not given to `fit`; without `y`, it uses the graph's labels.
         """
         check_is_fitted(self, "model_")
         graph, chosen, labels = _arguments(X, nodes, y, self.graph_)

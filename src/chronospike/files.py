@@ -1,4 +1,4 @@
-"""Writing so that a reader sees all of it or nothing: a temporary name beside the target, then a rename."""
+"""Atomic writes: a temporary name next to the target, then a rename."""
 
 from __future__ import annotations
 

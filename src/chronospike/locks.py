@@ -1,4 +1,4 @@
-"""One program at a time: a lock file beside what is written, held with the kernel's flock.
+"""Locking: a lock file next to what is written, held with the kernel's flock.
 
 The kernel drops the lock when its process ends, however it ends, so a file left by a killed process is no obstacle.
 The file says which process holds it. It is removed while the lock is still held: a process that waits for it finds
@@ -146,4 +146,4 @@ def _holder(file: Path) -> str:
 
 
 def _no_lock(path: Path, error: OSError) -> str:
-    return f"{path} cannot be locked here ({error.strerror}): let no other program write to it at the same time"
+    return f"{path} cannot be locked here ({error.strerror}): make sure no other program writes to it"

@@ -1,4 +1,4 @@
-"""How much memory there is, asked before much of it is taken."""
+"""Checking the available memory before much of it is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packages that may or may not be there."""
+"""Optional packages."""
 
 from __future__ import annotations
 

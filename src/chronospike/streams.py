@@ -1,4 +1,4 @@
-"""What is not a regular file: standard input and output, pipes and devices. Read once, written to, never replaced."""
+"""Standard input and output, pipes and devices: read once, written to, never replaced."""
 
 from __future__ import annotations
 

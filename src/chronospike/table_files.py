@@ -1,4 +1,4 @@
-"""Tables and arrays written as the format their name asks for."""
+"""Tables and arrays, written in the format of their file name."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def output_format(output: Path, asked: str | None, known: Sequence[str]) -> str:
     check_file(output)
     suffix = output.suffix.lower().removeprefix(".")
     if suffix in ARRAYS and suffix != (asked or suffix):
-        raise InputError(f"{output}: --format {asked} contradicts the ending .{suffix}. Drop one of the two")
+        raise InputError(f"{output}: --format {asked} contradicts the extension .{suffix}. Leave out one of them")
     if suffix in known:
         return suffix
     if suffix == "npy":
         raise InputError(f"{output}: a .npy file holds numbers only, not ids and classes. Choose {_listed(known)}")
     if asked is None and not is_stream(output):
-        raise InputError(f"{output}: the ending tells the format. Choose {_listed(known)}")
+        raise InputError(f"{output}: the extension sets the format. Choose {_listed(known)}")
     return asked or "csv"
 
 

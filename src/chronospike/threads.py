@@ -1,4 +1,4 @@
-"""Splitting work over the CPUs this process may use.
+"""Splitting work over the CPUs that this process may use.
 
 Kernels release the interpreter lock and run serially on a contiguous share each. Unlike numba's own parallel
 loops this is safe when several Python threads do it at once (a sampler running ahead of the training step).

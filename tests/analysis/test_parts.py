@@ -48,7 +48,7 @@ def test_simple_methods_are_held_out_as_the_parts_are(built: dict[str, Any]) -> 
 def test_where_the_held_out_scores_come_from_is_said(built: dict[str, Any]) -> None:
     assert about_scores(part_rows(_metrics(**built))).startswith("Held-out scores are out-of-fold: ")
     assert about_scores(part_rows(_metrics())).startswith("Held-out scores are those of the validation nodes.")
-    assert about_scores([]) == "No held-out scores were kept. Test scores choose nothing."
+    assert about_scores([]) == "No held-out scores were kept. Test scores are not used for any choice."
 
 
 def test_scores_held_out_in_two_ways_are_told_apart(built: dict[str, Any]) -> None:

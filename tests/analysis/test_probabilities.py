@@ -22,7 +22,8 @@ def _bin(nodes: int, confidence: float = 0.5, accuracy: float = 0.5) -> Reliabil
 
 
 @pytest.mark.parametrize(
-    ("temperature", "words"), [(1.4, "makes them less sure"), (0.7, "makes them surer"), (1.01, "nearly as they came")]
+    ("temperature", "words"),
+    [(1.4, "makes them less confident"), (0.7, "makes them more confident"), (1.01, "nearly unchanged")],
 )
 def test_what_the_temperature_does_is_said(temperature: float, words: str) -> None:
     found = about_temperature(Calibration(temperature=temperature, chosen_on="validation", chosen_nodes=1)).replace(
@@ -66,5 +67,5 @@ def test_few_nodes_are_named_as_a_reason_for_a_large_error(nodes: int, told: boo
 
 def test_a_long_chart_is_told_by_its_ends_and_its_middle() -> None:
     bins = [_bin(1, i / 10, i / 10) for i in range(1, 10)]
-    assert in_words(bins).count("was said") == 3
-    assert in_words(bins[:2]).count("was said") == 2
+    assert in_words(bins).count("was predicted") == 3
+    assert in_words(bins[:2]).count("was predicted") == 2

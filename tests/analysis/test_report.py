@@ -200,7 +200,7 @@ def test_parts_stand_beside_the_simple_methods_and_the_chosen_one_is_marked(
         "Second stage: logistic regression chosen 78.0 % 77.0 % 80.0 % 79.0 %",
         "Simple methods Majority class 51.0 % 31.0 % 50.0 % 30.0 % Label propagation – – 50.0 % 40.0 %",
         "Held-out scores are out-of-fold",
-        "test scores choose nothing",
+        "test scores are not used for any choice",
         "Cross-validation over 22,468 labelled nodes in 5 folds expects a Micro-F1 of 78.0 % ± 0.3 points.",
     ):
         assert words in page.text
@@ -213,13 +213,15 @@ def test_probabilities_have_a_chart_a_sentence_and_a_table(make_run: MakeRun, bu
     assert "probabilities" in _headings(page)
     for words in (
         "off by 2.1 points on average (expected calibration error); before calibration by 8.3 points.",
-        "A temperature of 1.37, chosen on 22,468 out-of-fold predictions, makes them less sure",
+        "A temperature of 1.37, chosen on 22,468 out-of-fold predictions, makes them less confident",
         "50 % 100.0 % 80.0 % 90 % 71.0 % 93.0 % 99 % 0.0 % –",
-        "below 90 %, and 71.0 % of the nodes stay, with a Micro-F1 of 93.0 %.",
+        "below 90 % are left out, 71.0 % of the nodes are kept, with a Micro-F1 of 93.0 %.",
     ):
         assert words in page.text
     labels = [attributes.get("aria-label") or "" for tag, attributes in page.tags if tag == "svg"]
-    assert [label for label in labels if "96\N{NO-BREAK SPACE}% right where 97\N{NO-BREAK SPACE}% was said" in label]
+    assert [
+        label for label in labels if "96\N{NO-BREAK SPACE}% correct where 97\N{NO-BREAK SPACE}% was predicted" in label
+    ]
 
 
 @pytest.mark.parametrize("missing", [None, {}])

@@ -21,6 +21,12 @@ def test_the_margin_of_a_half_over_a_hundred_nodes_is_ten_points() -> None:
     assert margin(0.5, 100) == pytest.approx(0.098)
 
 
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_a_share_of_none_or_all_of_few_nodes_is_not_certain(share: float) -> None:
+    assert 0.05 < margin(share, 20) < 0.15
+    assert margin(share, 2000) < 0.002
+
+
 def test_the_margin_of_macro_f1_is_that_of_resampled_nodes() -> None:
     confusion = np.array([[300, 20, 5], [30, 80, 4], [2, 9, 50]])
     draws = np.random.default_rng(0).multinomial(confusion.sum(), confusion.ravel() / confusion.sum(), size=20_000)

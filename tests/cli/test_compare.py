@@ -77,7 +77,7 @@ def test_without_methods_those_that_take_minutes_are_compared(
     options = ["--ratios", "0.6", "--runs", "1", "--device", "cpu"]
     code, said, _ = _command(capsys, graph, "-o", tmp_path / "c", *options)
     assert code == 0
-    assert "--methods all adds those of the paper's table" in said
+    assert "--methods all adds the paper's other methods" in said
     assert "2 cells: 2 to fit" in said
     code, said, _ = _command(capsys, graph, "-o", tmp_path / "c", *options, "--methods", "majority")
     assert "--methods all" not in said
@@ -163,7 +163,7 @@ def test_methods_are_listed_with_a_line_on_each(capsys: pytest.CaptureFixture[st
     code, said, _ = _command(capsys, "--list")
     assert code == 0
     assert "  majority " in said
-    assert "the class shares of the labelled nodes, for every node" in said
+    assert "the class frequencies of the labelled nodes, for every node" in said
 
 
 @pytest.mark.parametrize(
@@ -208,4 +208,4 @@ def test_a_folder_of_something_else_is_left_alone(
 
 
 def test_a_graph_and_a_folder_are_needed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "which graph, and where to?" in _refused(capsys)
+    assert "which graph, and which output folder?" in _refused(capsys)

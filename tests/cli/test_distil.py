@@ -137,7 +137,7 @@ def test_what_cannot_be_distilled_is_one_line(
     before = contents(small)
     assert "exists. Choose another name or pass --overwrite" in refused(capsys, *begin(teacher, small))
     assert contents(small) == before
-    assert "learns without labels" in refused(capsys, *begin(teacher, new, "--set", "label_inputs=true"))
+    assert "reads no labels" in refused(capsys, *begin(teacher, new, "--set", "label_inputs=true"))
     half = shutil.copytree(teacher, tmp_path / "half")
     (half / "metrics.json").unlink()
     assert "is not finished" in refused(capsys, *begin(half, new))

@@ -108,7 +108,7 @@ def test_interrupted_it_says_that_the_same_command_resumes(
 
     monkeypatch.setattr("chronospike.features.make.write_features", interrupt)
     result = command(capsys, "features", verb, graph)
-    kept = "The steps that are done are kept: the same command resumes after them"
+    kept = "Finished steps are kept. Run the same command again to resume"
     assert (result.code, result.err) == (130, f"chronospike: interrupted. {kept}\n")
 
 

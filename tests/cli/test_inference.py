@@ -63,7 +63,7 @@ def test_a_node_file_that_is_missing_or_empty_is_named(
 ) -> None:
     (tmp_path / "empty.txt").write_text("\n \n")
     arguments = ("predict", place / "run", "-o", tmp_path / "out.csv", "--nodes")
-    assert "empty.txt holds no nodes" in refused(capsys, *arguments, tmp_path / "empty.txt")
+    assert "empty.txt contains no nodes" in refused(capsys, *arguments, tmp_path / "empty.txt")
     assert "none.txt: no such file" in refused(capsys, *arguments, tmp_path / "none.txt")
 
 

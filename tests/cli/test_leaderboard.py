@@ -52,7 +52,7 @@ def test_scores_stand_below_their_headings(run: Path, capsys: pytest.CaptureFixt
 def test_it_is_said_what_held_out_and_test_scores_are_for(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = worked(capsys, "leaderboard", run)
     assert "Held-out scores are out-of-fold: " in said
-    assert "test scores choose nothing" in said
+    assert "test scores are not used for any choice" in said
     assert "expects a Micro-F1 of 78.0 % ± 0.3 points." in said
 
 

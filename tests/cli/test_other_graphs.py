@@ -66,7 +66,7 @@ def test_another_graph_that_does_not_fit_is_refused(
     assert graph.features is not None
     folder = save_graph(graph.with_features(graph.features[..., :5]), tmp_path / "g")
     said = refused_after_notes(capsys, "predict", place / "run", "--graph", folder, "-o", tmp_path / "out.csv")
-    assert "reads the attribute 'x5', and the graph has none of that name" in said
+    assert "needs the attribute 'x5', which the graph does not have" in said
 
 
 def test_a_graph_without_labels_is_used_with_those_of_the_run(
@@ -140,7 +140,7 @@ def test_walks_over_other_edges_are_refused_unless_forced(capsys: pytest.Capture
         arguments = (verb, run, "--graph", tmp_path / "other")
         where = ("-o", tmp_path / ("out.csv" if verb == "predict" else "other.npy")) if verb != "evaluate" else ()
         said = refused_after_notes(capsys, *arguments, *where)
-        assert "trained on DeepWalk or SVD features, and those of another graph lie in another space" in said
+        assert "DeepWalk or SVD features, and those of another graph are in a different embedding space" in said
         worked(capsys, *arguments, *where, "--force")
         worked(capsys, *arguments, *where, "--carry-features")
     (made,) = (tmp_path / "other" / "features").glob("mine-from-*")
@@ -179,7 +179,7 @@ def test_columns_of_another_table_are_read_by_name(capsys: pytest.CaptureFixture
     missing = "\n".join(",".join([row[0], row[1], row[2]]) for row in rows) + "\n"
     other = imported(capsys, payments, "missing", missing)
     said = refused_after_notes(capsys, "predict", run, "--graph", other, "-o", payments / "no.csv")
-    assert "reads the attribute 'age'" in said
+    assert "needs the attribute 'age'" in said
     other = imported(capsys, payments, "new", text.replace(",fr,", ",uk,"))
     said = worked(capsys, "predict", run, "--graph", other, "-o", payments / "new-out.csv")
     assert "attribute 'country': 20 values unknown to the model are read as 'other'" in said

@@ -75,7 +75,7 @@ def test_another_method_has_no_quality(
     capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path, options: list[str]
 ) -> None:
     said = refused(capsys, "train", graph, "-o", tmp_path / "run", "--method", "majority", *options)
-    assert "--quality and --time-limit are for chronospike; majority has no parts to leave out" in said
+    assert "--quality and --time-limit are only for chronospike, not for majority" in said
     assert list(tmp_path.iterdir()) == []
 
 
@@ -179,7 +179,9 @@ def test_a_bag_whose_time_is_up_is_usable_and_resuming_it_gives_the_bits_of_one_
         patch.setattr("chronospike.training.planning.seconds", lambda *_: -1.0)
         said = worked(capsys, *arguments(graph, run, "--time-limit", "1h", **values))
     assert "time is up: 1 of 3 networks are trained" in said
-    again = f"time was up before all was done. To do the rest: chronospike train --resume -o {run}"
+    again = (
+        f"the time limit was reached before the run was complete. To complete it: chronospike train --resume -o {run}"
+    )
     assert again in said
     metrics = metrics_of(run)
     assert (metrics["complete"], metrics["notes"][0]) == (False, again)
@@ -230,7 +232,7 @@ def test_the_first_interrupt_stops_the_second_is_one_and_afterwards_all_is_as_it
     with clock.share(1):
         signal.raise_signal(signal.SIGINT)
         assert clock.stop.is_set()
-        assert "press Ctrl-C again to leave at once" in capsys.readouterr().out
+        assert "press Ctrl-C again to exit immediately" in capsys.readouterr().out
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
@@ -296,7 +298,7 @@ def test_ctrl_c_ends_a_run_with_what_there_is(capsys: pytest.CaptureFixture[str]
         process.kill()
         process.wait()
     assert (process.returncode, errors) == (0, "")
-    assert "stopping after this epoch, with what there is; press Ctrl-C again to leave at once" in said
+    assert "stopping after this epoch and keeping the results so far; press Ctrl-C again to exit immediately" in said
     assert "time is up: 1 of 3 networks are trained" in said
     metrics = metrics_of(run)
     assert metrics["complete"] is False

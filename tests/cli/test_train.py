@@ -145,7 +145,7 @@ def one_step(folder: Path) -> Path:
     ("make", "message"),
     [
         (unlabelled, "the graph has no labels. Import it with --labels FILE"),
-        (one_class, "the labelled nodes hold 1 class, and 2 are needed"),
+        (one_class, "the labelled nodes have 1 class, and 2 are needed"),
         (few_labels, "2 labelled nodes at ratio 0.8"),
         (one_step, "the graph has 1 step, and 2 are needed"),
     ],

@@ -116,7 +116,7 @@ def test_new_categories_and_new_gaps_are_counted() -> None:
     values = np.array([[0, NAN, 1], [0, 2, 1], [1, NAN, 1]])
     notes = encoder.bind(columns, values).notes
     assert notes == [
-        "attributes the model does not read are left out: height",
+        "ignoring attributes that the model does not use: height",
         "attribute 'colour': 2 values unknown to the model are read as 'other'",
         "attribute 'age' is missing 2 times, and never was when the model was trained",
     ]
@@ -124,7 +124,9 @@ def test_new_categories_and_new_gaps_are_counted() -> None:
 
 def test_a_missing_column_is_refused_with_the_nearest_name() -> None:
     encoder = numbers(np.arange(5))
-    with pytest.raises(InputError, match="reads the attribute 'age', and the graph has none.*Did you mean 'aged'"):
+    with pytest.raises(
+        InputError, match="needs the attribute 'age', which the graph does not have.*Did you mean 'aged'"
+    ):
         encoder.bind((Column("aged"),))
 
 
@@ -192,7 +194,7 @@ def test_columns_survive_json() -> None:
     described = [asdict(column) for column in columns]
     assert columns_from_json(json.loads(json.dumps(described)), 2, "meta.json") == columns
     for content, width in ((described, 3), ([{"name": "a"}], 1), (None, 1), ("ab", 2)):
-        with pytest.raises(StorageError, match="meta.json describe|meta.json does not describe"):
+        with pytest.raises(StorageError, match="meta.json does not (describe|match) its attributes"):
             columns_from_json(content, width, "meta.json")
 
 

@@ -48,7 +48,7 @@ def test_events_keep_repeats_and_direction_but_no_self_loops() -> None:
 
 def test_steps_that_go_back_in_time_are_refused() -> None:
     events = Events(np.array([0, 1]), np.array([1, 2]), np.array([5, 7]), NodeIds.range(3))
-    with pytest.raises(ChronoSpikeError, match="a later event falls into an earlier step"):
+    with pytest.raises(ChronoSpikeError, match="a later event is in an earlier step"):
         build_graph(events, Steps(np.array([1, 0], dtype=np.int32), np.arange(2), np.arange(2)))
 
 

@@ -32,10 +32,10 @@ def _changed(view: TimeSlicedCSR, part: str, place: int, value: int) -> TimeSlic
         ("step_offsets", 4, 32767, "step offsets of the snapshot"),
         ("neighbours", 0, 6, r"snapshot names a neighbour outside 0\.\.5"),
         ("neighbours", 0, -1, r"snapshot names a neighbour outside 0\.\.5"),
-        ("neighbours", 0, 0, "row 0 of the snapshot holds the node itself"),
+        ("neighbours", 0, 0, "row 0 of the snapshot contains the node itself"),
         ("neighbours", 3, 1, "row 0 of the snapshot do not ascend"),
         ("neighbours", 9, 0, "row 2 of the snapshot do not ascend"),
-        ("neighbours", 4, 3, "row 0 of the history is not what the snapshot says"),
+        ("neighbours", 4, 3, "row 0 of the history does not match the snapshot"),
     ],
 )
 def test_a_wrong_number_in_the_snapshot_is_named(part: str, place: int, value: int, said: str) -> None:
@@ -49,10 +49,10 @@ def test_a_wrong_number_in_the_snapshot_is_named(part: str, place: int, value: i
     [
         ("indptr", 3, 4, "of the history"),
         ("step_offsets", 3, 99, "step offsets of the history"),
-        ("step_offsets", 3, 2, "row 0 of the history is not what the snapshot says"),
+        ("step_offsets", 3, 2, "row 0 of the history does not match the snapshot"),
         ("neighbours", 0, 17, r"history names a neighbour outside 0\.\.5"),
-        ("neighbours", 1, 1, "row 0 of the history is not what the snapshot says"),
-        ("neighbours", 3, 5, "row 0 of the history is not what the snapshot says"),
+        ("neighbours", 1, 1, "row 0 of the history does not match the snapshot"),
+        ("neighbours", 3, 5, "row 0 of the history does not match the snapshot"),
     ],
 )
 def test_a_wrong_number_in_the_history_is_named(part: str, place: int, value: int, said: str) -> None:
@@ -64,13 +64,13 @@ def test_a_wrong_number_in_the_history_is_named(part: str, place: int, value: in
 def test_an_edge_in_one_row_only_is_noticed_unless_edges_have_a_direction() -> None:
     graph = six_nodes(directed=True)
     check_views(graph.history, graph.snapshot, directed=True)
-    with pytest.raises(GraphError, match="stands in the row of one end only"):
+    with pytest.raises(GraphError, match="is in the row of only one of its nodes"):
         check_views(graph.history, graph.snapshot, directed=False)
 
 
 def test_an_edge_with_other_steps_in_its_two_rows_is_noticed() -> None:
     views = history_and_snapshot(np.array([0, 1]), np.array([1, 0]), np.array([0, 1]), 2, 2)
-    with pytest.raises(GraphError, match="stands in the row of one end only"):
+    with pytest.raises(GraphError, match="is in the row of only one of its nodes"):
         check_views(*views, directed=False)
 
 

@@ -113,7 +113,7 @@ def test_require_names_what_is_missing() -> None:
         graph.require(steps=5)
     with pytest.raises(GraphError, match="no labels"):
         graph.require(classes=2)
-    with pytest.raises(GraphError, match="hold 1 class, and 2 are needed"):
+    with pytest.raises(GraphError, match="have 1 class, and 2 are needed"):
         graph.with_labels(np.zeros(6, dtype=np.int64), ("only",)).require(classes=2)
     with pytest.raises(GraphError, match="no features"):
         graph.require(features=True)

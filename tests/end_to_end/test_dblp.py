@@ -21,4 +21,4 @@ def test_dblp_has_the_counts_that_are_published(
         "union_edges": 150_568,
     }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
-    assert "checksums and contents are in order" in worked(capsys, "data", "validate", tmp_path / "dblp")
+    assert "checksums and contents are valid" in worked(capsys, "data", "validate", tmp_path / "dblp")

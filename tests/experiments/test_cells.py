@@ -122,12 +122,12 @@ def test_variants_are_read_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "names no variants"),
+        ("", "contains no variants"),
         ("- a", "must hold names and values"),
         ("a: logistic", "'a' needs a method"),
         ("a: {method: logistic, rounds: 3}", "may have 'method' and 'settings'"),
         ("a: {method: logistic, settings: {seed: 3}}", "sets seed, which varies"),
-        ("logistic: {method: logistic, settings: {strengths: [1]}}", "Give this variant a name"),
+        ("logistic: {method: logistic, settings: {strengths: [1]}}", "Give this variant another name"),
     ],
 )
 def test_a_file_of_variants_that_makes_no_sense_is_refused(tmp_path: Path, text: str, words: str) -> None:

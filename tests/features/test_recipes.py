@@ -148,7 +148,7 @@ def test_features_that_lie_in_another_space_on_another_graph_are_refused_there(m
 def test_features_of_a_graph_that_is_not_the_one_of_the_training_are_not_carried_on(
     tmp_path: Path, edges: str | None
 ) -> None:
-    with pytest.raises(InputError, match="is gone or has changed since the training"):
+    with pytest.raises(InputError, match="has changed since the training or does not exist"):
         check_source(saved_graph(tmp_path / "source"), edges)
 
 

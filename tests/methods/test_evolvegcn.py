@@ -280,7 +280,7 @@ def test_a_user_is_told_where_only_the_last_graph_is_read(values: dict[str, Any]
     learner = EvolveGCNLearner(make_settings(EvolveGCNSettings, {"epochs": 1, "hidden": 4, **values}))
     said: list[str] = []
     learner.fit(make_task(small_graph(), learner.settings, CPU), FitContext(on_note=said.append))
-    assert any("reads the last graph alone" in line for line in said) is is_told
+    assert any("reads only the last graph" in line for line in said) is is_told
 
 
 def test_features_are_kept_for_h_alone() -> None:

@@ -112,7 +112,7 @@ def test_too_few_labels_for_folds_make_none_and_are_counted(task: Task, labels: 
     few = task.divided(task.known[: len(labels)], task.known[:0])
     folds, note = make_folds(relabelled(few, np.array(labels)), 5)
     assert folds is None
-    assert note == f"one network: {len(labels)} labelled nodes are too few for 5 folds"
+    assert note == f"training one network: {len(labels)} labelled nodes are too few for 5 folds"
 
 
 def test_eight_labelled_nodes_of_two_classes_are_enough(task: Task) -> None:
@@ -126,7 +126,7 @@ def test_where_labelled_nodes_are_too_few_one_network_is_trained_and_loaded(task
     learner, run = ChronoSpikeLearner(small_settings(**BAG, selection="last")), RunFolder(tmp_path)
     fitted = learner.fit(few, FitContext(on_note=notes.append))
     assert isinstance(fitted, GradientFitted)
-    assert "one network: 7 labelled nodes are too few for 3 folds" in notes
+    assert "training one network: 7 labelled nodes are too few for 3 folds" in notes
     fitted.save(run)
     again = learner.load(few, run)
     assert isinstance(again, GradientFitted)

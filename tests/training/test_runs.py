@@ -200,8 +200,8 @@ def test_a_graph_too_large_to_predict_whole_gets_the_nodes_it_is_scored_on_and_s
     assert len((run.path / "predictions.csv").read_text().splitlines()) == 31
     assert metrics["notes"] == notes
     assert notes == [
-        "predictions.csv holds the 30 validation and test nodes of 120, since all would take long. "
-        f"For all of them: chronospike predict {run.path} -o predictions.csv"
+        "predictions.csv holds the 30 validation and test nodes of 120, since predicting all would take long. "
+        f"For all nodes: chronospike predict {run.path} -o predictions.csv"
     ]
 
 
@@ -269,7 +269,7 @@ def test_no_training_node_of_a_grown_graph_is_scored(
 
 def test_a_graph_with_other_features_is_refused(finished: tuple[DynamicGraph, RunFolder, dict[str, Any]]) -> None:
     graph, run, _ = finished
-    with pytest.raises(InputError, match="reads the attribute 'x5', and the graph has none"):
+    with pytest.raises(InputError, match="needs the attribute 'x5', which the graph does not have"):
         load_run(graph.with_features(np.zeros((120, 5), dtype=np.float32)), run)
 
 

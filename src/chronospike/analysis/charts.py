@@ -155,7 +155,7 @@ def _dot(one: ReliabilityBin, radius: float, kind: str, across: _Scale, down: _S
     dot = Markup('<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="{:.1f}"><title>{}</title></circle>')
     words = (
         f"{counted(one.nodes, 'node')} predicted with {percent(one.confidence)} on average: "
-        f"{percent(one.accuracy)} are right"
+        f"{percent(one.accuracy)} are correct"
     )
     return dot.format(kind, across(one.confidence), down(one.accuracy), radius, words)
 

@@ -16,7 +16,7 @@ from chronospike.files import atomic_file
 PAGE = "index.html"
 _MEANINGS = {
     "macro_f1": "Macro-F1 gives every class the same weight, however small.",
-    "micro_f1": "Micro-F1 is the share of nodes that are right.",
+    "micro_f1": "Micro-F1 is the share of correctly classified nodes.",
 }
 _LONGEST_ROW_NAME = 48
 # A method without half of the best score is left out of the charts.

@@ -1,4 +1,4 @@
-"""Which class is taken for which: the confusion matrix as a heat map, a table by class, and the worst mix-ups."""
+"""The confusion matrix as a heat map, scores per class, and the most common mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run's numbers mean in plain words: the headline, and how far they can be trusted."""
+"""A run's results in plain words: the headline, and how far they can be trusted."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def unpredictable(metrics: Metrics) -> str:
     said = f"the model is no better than guessing the largest class ({pair})"
     if beats_guessing(metrics.test, metrics):
         return f"By its held-out scores {said}, but on the test nodes it is. The held-out nodes may be too few to tell."
-    return f"The labels could not be predicted from this graph: on held-out nodes {said}, nor is it on the test nodes."
+    return f"The labels could not be predicted from this graph: on held-out nodes {said}, as on the test nodes."
 
 
 def _beside_guessing(metrics: Metrics) -> list[Finding]:
@@ -119,7 +119,7 @@ def _beside_guessing(metrics: Metrics) -> list[Finding]:
 
 def _only_guessing(metrics: Metrics) -> Finding:
     guessing = rival(MAJORITY, metrics)
-    text = f"The model tells the classes apart no better than always guessing the largest ({_both(guessing, metrics)})."
+    text = f"The model is no better than always guessing the largest class ({_both(guessing, metrics)})."
     at_random = random_macro_f1(metrics)
     if metrics.test.macro_f1 > guessing.scores.macro_f1 + margins(metrics).macro and at_random:
         text += f" Guessing at random gets a Macro-F1 of up to {percent(at_random)}."
@@ -162,8 +162,8 @@ def _unbeaten(best: Rival, metrics: Metrics) -> Finding:
 
 def _more_nodes_right(best: Rival, metrics: Metrics) -> Finding:
     text = (
-        f"{_start(best)} gets more nodes right than the model, but tells the rarer classes apart less well "
-        f"({_both(best, metrics)}). Prefer the model where every class counts, however rare."
+        f"{_capital(_name(best))} classifies more nodes correctly than the model, but is worse on the rarer classes "
+        f"({_both(best, metrics)}). Prefer the model if every class matters, however rare."
     )
     if -best.micro_lead <= margins(metrics).micro:
         return Finding("note", f"{text} The difference in Micro-F1 may be chance.")
@@ -172,11 +172,11 @@ def _more_nodes_right(best: Rival, metrics: Metrics) -> Finding:
 
 def _better_macro(best: Rival, metrics: Metrics) -> Finding:
     text = (
-        f"{_start(best)} gets fewer nodes right than the model, but has the better Macro-F1 "
+        f"{_capital(_name(best))} classifies fewer nodes correctly than the model, but has the better Macro-F1 "
         f"({_both(best, metrics)}): the model is weaker at the rarer classes."
     )
     if best.name != MAJORITY:
-        text += f" Prefer {best.name} where every class counts, however rare."
+        text += f" Prefer {best.name} if every class matters, however rare."
     if -best.macro_lead <= margins(metrics).macro:
         return Finding("note", f"{text} The difference in Macro-F1 may be chance.")
     return Finding("warning", text)
@@ -211,25 +211,23 @@ def _name(simple: Rival) -> str:
     return GUESSING if simple.name == MAJORITY else simple.name
 
 
-def _start(simple: Rival) -> str:
-    """Its name at the start of a sentence."""
-    name = _name(simple)
-    return name[:1].upper() + name[1:]
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _parts(metrics: Metrics) -> list[Finding]:
     split = metrics.split
-    chose = "the best epoch" if metrics.best_epoch is not None else "what there was to choose"
-    uses: tuple[tuple[int | None, str], ...] = (
-        (split.train, "trained the model"), (split.validation, f"chose {chose}"),
+    chose = "the best epoch was chosen" if metrics.best_epoch is not None else "choices were made"
+    uses: tuple[tuple[int | None, str, str], ...] = (
+        (split.train, "the model was trained", ""), (split.validation, chose, ""),
     )  # fmt: skip
     if metrics.estimate is not None and split.train is not None:
         known = split.train + (split.validation or 0)
-        uses = ((known, "trained the networks, each without one fold of them"),)
-    told = [f"{counted(nodes, 'node')} {use}" for nodes, use in uses if nodes is not None]
+        uses = ((known, "the networks were trained", ", each without one fold of them"),)
+    told = [f"{use} on {counted(nodes, 'node')}{how}" for nodes, use, how in uses if nodes is not None]
     if split.test is not None:
         told.append(f"{counted(split.test, 'node')} were held out for the test and not used for any choice")
-    found = [Finding("good", f"{listing(told)}.")] if told else []
+    found = [Finding("good", f"{_capital(listing(told))}.")] if told else []
     if metrics.refit is not None:
         for_as_many = " for as many epochs" if metrics.epochs else ""
         text = (
@@ -243,12 +241,12 @@ def _parts(metrics: Metrics) -> list[Finding]:
 def _order(metrics: Metrics, settings: Mapping[str, Any]) -> list[Finding]:
     order = metrics.split.order or settings.get("split_order")
     if order == "time":
-        text = "The model was trained on the nodes seen first and tested on those seen last, as in use."
+        text = "The model was trained on the nodes seen first and tested on those seen last, as in practice."
         return [Finding("good", text)]
     if order == "random":
         text = (
-            "The split is random: the scores say how well missing labels are filled in, not how well the nodes of "
-            "a later time are classified. Train with split_order=time to test that."
+            "The split is random: the scores measure how well missing labels are filled in, not how well the nodes of "
+            "a later time are classified. Train with split_order=time to measure that."
         )
         return [Finding("note", text)]
     return []
@@ -275,7 +273,7 @@ def _gap(metrics: Metrics) -> list[Finding]:
 
 
 def _beside_estimate(metrics: Metrics) -> list[Finding]:
-    """Only a gap that neither the folds nor the number of test nodes explain is worth a word."""
+    """Only a gap that neither the folds nor the number of test nodes explain is mentioned."""
     estimate, test, chance = metrics.estimate, metrics.test, margins(metrics)
     if estimate is None:
         return []
@@ -291,7 +289,7 @@ def _beside_estimate(metrics: Metrics) -> list[Finding]:
     if not far:
         return []
     told = listing([f"{measure} is {percent(found)}, not {percent(expected)}" for measure, found, expected in far])
-    text = f"The test scores are not those that cross-validation expects: {told}."
+    text = f"The test scores differ from what cross-validation expects: {told}."
     if all(found > expected for _, found, expected in far):
         return [Finding("note", f"{text} The test nodes may be easier than the others.")]
     later = ": they are the last to appear" if metrics.split.order == "time" else ""
@@ -315,7 +313,7 @@ def _dropped(metrics: Metrics) -> list[Finding]:
         return [Finding("good", "No test node was left out.")]
     verb = "was" if dropped == 1 else "were"
     which = f"{counted(dropped, 'node')} without any edge {verb} left out of the test"
-    return [Finding("note", f"{which}: the scores say nothing of such nodes.")]
+    return [Finding("note", f"{which}: the scores do not cover such nodes.")]
 
 
 def _weak_classes(classes: Sequence[ClassScores]) -> list[Finding]:
@@ -331,7 +329,7 @@ def _weak_classes(classes: Sequence[ClassScores]) -> list[Finding]:
         found.append(Finding("good", f"Every class has an F1 of at least {WEAK_F1}."))
     absent = [quoted(row.name) for row in classes if row.support == 0]
     if absent:
-        text = f"No test node belongs to {listing(absent)}, so nothing is known of the quality there."
+        text = f"No test node belongs to {listing(absent)}, so their scores are unknown."
         found.append(Finding("note", text))
     return found
 
@@ -353,7 +351,7 @@ def _firing(metrics: Metrics) -> list[Finding]:
     found = []
     for number, rate in enumerate(metrics.firing_rate, start=1):
         if rate < SILENT:
-            text = f"Layer {number} is nearly silent (firing rate {percent(rate)}): it passes little on."
+            text = f"Layer {number} is nearly silent (firing rate {percent(rate)}): it passes on little information."
             found.append(Finding("warning", text))
         elif rate > SATURATED:
             text = f"Layer {number} fires almost always ({percent(rate)}): it is saturated."

@@ -1,4 +1,4 @@
-"""What a run is built from beside the simple methods: a row each, with held-out and test scores."""
+"""The parts of a run and the simple methods: one row each, with held-out and test scores."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def about_scores(rows: Sequence[Row]) -> str:
             f"Held-out scores of {listing([shown(row) for row in scored if row.on == way])} are {meanings[way]}."
             for way in ways
         )
-    purpose = "They choose what predicts; test scores choose nothing." if scored else "Test scores choose nothing."
-    return f"{told} {purpose}".strip()
+    purpose = "They determine which part predicts; test" if scored else "Test"
+    return f"{told} {purpose} scores are not used for any choice."
 
 
 def shown(row: Row) -> str:

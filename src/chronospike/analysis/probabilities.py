@@ -1,4 +1,4 @@
-"""How far the probabilities can be taken at their word, in sentences; the chart is `charts.reliability_chart`."""
+"""Sentences on how reliable the probabilities are; the chart is `charts.reliability_chart`."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def about_temperature(calibration: Calibration) -> str:
     if temperature is None:
         return ""
     if abs(temperature - 1) < UNCHANGED:
-        effect = "leaves them nearly as they came"
+        effect = "leaves them nearly unchanged"
     else:
-        effect = "makes them less sure" if temperature > 1 else "makes them surer"
+        effect = "makes them less confident" if temperature > 1 else "makes them more confident"
     chosen = ""
     if calibration.chosen_on is not None:
         kind = "out-of-fold prediction" if calibration.chosen_on == "out-of-fold" else "validation node"
@@ -48,8 +48,8 @@ def about_leaving_out(rows: Sequence[Kept]) -> str:
         return ""
     row = next((one for one in known if one.threshold == USUAL_THRESHOLD), known[-1])
     return (
-        f"Leave out the nodes whose highest probability is below {percent(row.threshold, 0)}, and "
-        f"{percent(row.kept)} of the nodes stay, with a Micro-F1 of {percent(row.micro_f1 or 0.0)}."
+        f"If nodes with a highest probability below {percent(row.threshold, 0)} are left out, "
+        f"{percent(row.kept)} of the nodes are kept, with a Micro-F1 of {percent(row.micro_f1 or 0.0)}."
     )
 
 
@@ -60,11 +60,11 @@ def poor_calibration(metrics: Metrics) -> str:
         return ""
     text = (
         f"The probabilities are off by {points(calibration.ece_after)} on average, even after calibration: "
-        "use them to rank nodes, not as shares that will be right."
+        "use them to rank nodes, not as probabilities."
     )
     chance = chance_error(calibration.reliability)
     if chance > calibration.ece_after / 2:
-        text += f" With so few test nodes, chance alone makes for about {points(chance)}."
+        text += f" With so few test nodes, about {points(chance)} are expected by chance."
     return text
 
 
@@ -82,7 +82,7 @@ def in_words(bins: Sequence[ReliabilityBin]) -> str:
     """The chart for those who cannot see it."""
     filled = [row for row in bins if row.nodes]
     told = [
-        f"{percent(row.accuracy, 0)} right where {percent(row.confidence, 0)} was said"
+        f"{percent(row.accuracy, 0)} correct where {percent(row.confidence, 0)} was predicted"
         for row in (filled if len(filled) < 3 else [filled[0], filled[len(filled) // 2], filled[-1]])
     ]
-    return f"Share of right predictions against their probability: {'; '.join(told)}"
+    return f"Accuracy of predictions against their probability: {'; '.join(told)}"

@@ -1,4 +1,4 @@
-"""What a run folder says about its run: the results, one line per epoch, and the settings.
+"""Reading a run folder: the results, one line per epoch, and the settings.
 
 Only the test and validation scores must be there; whatever else is missing is left out of what is read.
 """
@@ -110,7 +110,7 @@ class Calibration(_Lenient):
     """How far the probabilities of the test nodes can be taken at their word.
 
     Attributes:
-        ece_before: expected calibration error of the probabilities as they came.
+        ece_before: expected calibration error of the uncalibrated probabilities.
         ece_after: with the temperature.
     """
 

@@ -1,4 +1,4 @@
-"""The model beside the simple methods, in both measures, and what of it may be chance."""
+"""The model compared with simple methods, in both measures, and how much of the difference may be chance."""
 
 from __future__ import annotations
 
@@ -31,7 +31,12 @@ class Rival:
 
 
 def margin(share: float, nodes: int) -> float:
-    """Half the width of the 95 % interval of a share counted over `nodes`."""
+    """Half the width of the 95 % interval of a share counted over `nodes`.
+
+    Its deviation is that of the share with two more nodes of either kind (Agresti and Coull): else a share of 0 or 1
+    would look certain, however few the nodes.
+    """
+    share = (share * nodes + 2) / (nodes + 4)
     return 1.96 * math.sqrt(share * (1 - share) / nodes)
 
 

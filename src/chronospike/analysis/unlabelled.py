@@ -1,4 +1,4 @@
-"""What the model says of the nodes nobody labelled: how often each class, beside the labels it learned from."""
+"""Predictions for unlabelled nodes: the share of each class, compared with the training labels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chronospike.analysis.simple_methods import margin
 from chronospike.analysis.wording import percent, quoted
 
 MOST_ROWS = 40
-# Beyond these the predictions are worth a word: a class that takes nearly all, or shares that lie far apart.
+# Beyond these the predictions are mentioned: one class for nearly all nodes, or shares that differ much.
 NEARLY_ALL, NOT_MOST = 0.95, 0.8
 FAR_APART = 0.3
 
@@ -45,7 +45,7 @@ def odd_shares(metrics: Metrics) -> list[str]:
     rows, nodes = _shares(metrics), sum(metrics.unlabelled.predicted.values())
     if not rows:
         return []
-    advice = "Their classes may really be others, or the model may not know nodes like these: look at some of them."
+    advice = "These nodes may really differ, or the model may not generalise to them: check some of them."
     first = rows[0]
     surplus = first.predicted - first.training
     if first.predicted > NEARLY_ALL and first.training < NOT_MOST and surplus > margin(first.training, nodes):

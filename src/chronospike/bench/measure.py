@@ -1,4 +1,4 @@
-"""Seconds of training, of inference and of every stage of a step, beside the floor at this machine's rates."""
+"""Seconds of training, of inference and of every stage of a step, next to their lower bounds on this machine."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def _replace_closed_streams() -> None:
 
 
 def _leave(code: int) -> NoReturn:
-    """End the process, without the half second in which Python takes apart what the system takes back anyway."""
+    """End the process without the half second that Python needs to free what the system frees anyway."""
     is_watched = sys.flags.interactive or sys.getprofile() is not None or sys.gettrace() is not None
     if is_watched:
         sys.exit(code)

@@ -1,4 +1,4 @@
-"""`chronospike bench`: how fast training and inference are here, and how far that is from what is possible."""
+"""`chronospike bench`: speed of training and inference on this machine, and its distance from the hardware limit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _MERGE = {"dblp": 1, "tmall": 10, "patent": 2}
 
 def bench(
     like: Annotated[
-        str, typer.Option(metavar="|".join([*_MERGE, "FOLDER"]), help="A synthetic graph of that size, or a folder.")
+        str,
+        typer.Option(
+            metavar="|".join([*_MERGE, "FOLDER"]), help="Use a synthetic graph of this size, or a graph folder."
+        ),
     ] = "dblp",
     preset: Annotated[str, typer.Option(metavar=PRESET_METAVAR, help=f"{PRESETS} or a file.")] = "paper",
     assignments: Assignments = None,
@@ -31,7 +34,7 @@ def bench(
 ) -> None:
     """Measure training and inference on this machine.
 
-    Seconds per epoch and per inference pass, memory, and every stage beside the least time it could take here.
+    Seconds per epoch and per inference pass, memory, and every stage next to its lower bound on this machine.
     """
     from chronospike.config import make_settings, parse_assignments, read_preset
     from chronospike.methods.chronospike.settings import ChronoSpikeSettings

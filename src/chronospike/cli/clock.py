@@ -1,4 +1,4 @@
-"""The time that a `train` command may take, and Ctrl-C as a way to say that it is up."""
+"""The time limit of a `train` command, and Ctrl-C as a way to end it early."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Clock:
         def on_interrupt(number: int, frame: object) -> None:
             signal.signal(signal.SIGINT, before)
             self.stop.set()
-            say("stopping after this epoch, with what there is; press Ctrl-C again to leave at once")
+            say("stopping after this epoch and keeping the results so far; press Ctrl-C again to exit immediately")
 
         signal.signal(signal.SIGINT, on_interrupt)
         try:

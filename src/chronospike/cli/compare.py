@@ -1,4 +1,4 @@
-"""`chronospike compare`: methods side by side on one graph, under one protocol."""
+"""`chronospike compare`: compare methods on one graph under the same conditions."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ def compare(
     methods: Annotated[
         str | None,
         typer.Option(
-            metavar="all|A,B,…", help="Which methods: see --list. Default: the simple ones and ours, or the grid's."
+            metavar="all|A,B,…",
+            help="Methods to compare; see --list. Default: the simple methods and chronospike, or those of --grid.",
         ),
     ] = None,
-    ratios: Annotated[str, typer.Option(metavar="R,R,…", help="Shares of labelled nodes that are not test.")] = (
-        "0.4,0.6,0.8"
-    ),
-    runs: Annotated[int, typer.Option(min=1, help="Seeds for each method and ratio.")] = 5,
+    ratios: Annotated[
+        str, typer.Option(metavar="R,R,…", help="Shares of labelled nodes for training and validation.")
+    ] = ("0.4,0.6,0.8"),
+    runs: Annotated[int, typer.Option(min=1, help="Number of seeds for each method and ratio.")] = 5,
     grid: Annotated[
         Path | None,
         typer.Option(metavar="FILE.yaml", help="Variants by name, each with a 'method' and optional 'settings'."),
@@ -43,18 +44,18 @@ def compare(
     budget: Annotated[str | None, typer.Option(metavar="TIME", help="Time limit for each cell: 90s, 15m, 2h.")] = None,
     jobs: Annotated[
         int | None,
-        typer.Option(min=1, help="Cells to run in parallel. Default: several of the simple methods, one of any other."),
+        typer.Option(min=1, help="Cells to run in parallel. Default: several for simple methods, one for all others."),
     ] = None,
     device: Device = "auto",
     seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
-    root: Annotated[Path | None, typer.Option(help="Folder with the benchmark's files.")] = None,
+    root: Annotated[Path | None, typer.Option(help="Folder with downloaded dataset files.")] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the methods and exit.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare methods on a graph; write tables and a page.
 
-    Every method, ratio and seed is a cell with a result of its own. Run the same command again to resume: no finished
-    cell is fitted twice.
+    Each combination of method, ratio and seed is a cell. Run the same command again to resume; finished cells are not
+    fitted again.
     """
     if list_:
         from chronospike.methods.registry import METHODS, learner_type
@@ -63,7 +64,9 @@ def compare(
         print_json(summaries) if as_json else print_table(list(summaries.items()))
         return
     if graph is None or output is None:
-        raise InputError("which graph, and where to? For example: chronospike compare pubmed -o comparisons/pubmed")
+        raise InputError(
+            "which graph, and which output folder? For example: chronospike compare pubmed -o comparisons/pubmed"
+        )
     limit = seconds_of(budget)
     fits, facts = _planned(graph, methods, grid, ratios, runs, seed, preset, assignments)
     from chronospike.files import check_target, write_json
@@ -82,7 +85,7 @@ def compare(
         facts |= {"budget": limit, **found}
         write_json(output / COMPARISON, facts)
         if methods is None and grid is None and not as_json:
-            say("the simple methods and ours; --methods all adds those of the paper's table, which take longer")
+            say("simple methods and chronospike only; --methods all adds the paper's other methods, which are slower")
         Comparing(output, cells, facts, limit, as_json).run(jobs)
 
 

@@ -1,4 +1,4 @@
-"""The course of a comparison as a user sees it: how far it is, the tables so far, and what came out."""
+"""The output of a running comparison: its progress, the tables so far, and the results."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Comparing:
         reused, new = f"{len(self.results)} are already done", f"{len(ids) - len(self.results)} to fit"
         say(f"{len(ids)} cells: {f'{reused}, ' if self.results else ''}{new}")
         if others:
-            say(f"{len(others)} earlier results belong to other inputs and are kept")
+            say(f"{len(others)} earlier results are of other inputs and are kept")
 
     def _finish(self, comparison: Comparison) -> None:
         """Say what came out; it is an error if nothing did."""

@@ -22,7 +22,9 @@ app = typer.Typer(help="Import, inspect and check graphs.", no_args_is_help=True
 Output = Annotated[Path, typer.Option("-o", "--output", help="The graph folder to write.")]
 Origin = Annotated[
     str | None,
-    typer.Option(help="Where a step of --every begins. Default: the first event; for mo, q and y the calendar."),
+    typer.Option(
+        help="A time at which a step of --every begins. Default: the first event; for mo, q and y the calendar."
+    ),
 ]
 ErrorOrDrop = Literal["error", "drop"]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing graph folder.")]
@@ -42,19 +44,22 @@ def import_(
     ] = None,
     node: Annotated[str | None, typer.Option(help="Name of the node column in labels and features.")] = None,
     label: Annotated[str | None, typer.Option(help="Name of the label column.")] = None,
-    header: Annotated[bool | None, typer.Option("--header/--no-header", help="Default: auto-detected.")] = None,
+    header: Annotated[
+        bool | None,
+        typer.Option("--header/--no-header", help="Whether the first row is a header. Default: auto-detected."),
+    ] = None,
     delimiter: Annotated[str | None, typer.Option(help="Column separator. Default: auto-detected.")] = None,
-    steps: Annotated[int | None, typer.Option(help="This many steps of equal event counts.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Number of steps, with equal event counts.")] = None,
     every: Annotated[str | None, typer.Option(help="Steps of equal width: 30d, 1mo, 1y, 6h, 0.1 …")] = None,
     origin: Origin = None,
     merge: Annotated[int, typer.Option(help="Merge this many consecutive steps into one.")] = 1,
     directed: Annotated[bool, typer.Option("--directed", help="Keep the direction of edges.")] = False,
-    on_missing: Annotated[ErrorOrDrop, typer.Option(help="Rows with an empty value.")] = "error",
-    on_unknown: Annotated[ErrorOrDrop, typer.Option(help="Labels of nodes without an edge.")] = "error",
+    on_missing: Annotated[ErrorOrDrop, typer.Option(help="What to do with rows that have an empty value.")] = "error",
+    on_unknown: Annotated[ErrorOrDrop, typer.Option(help="What to do with labels of nodes without an edge.")] = "error",
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Turn a file of timestamped edges into a graph folder. One step per distinct time, unless --steps or --every."""
+    """Import a file of timestamped edges into a graph folder. By default, every distinct time is a step."""
     from chronospike.files import check_target
 
     check_target(output, overwrite=overwrite)
@@ -91,20 +96,23 @@ def import_(
 
 @app.command("get")
 def get(
-    name: Annotated[str, typer.Argument(help="A dataset: see 'chronospike data list'.")],
+    name: Annotated[str, typer.Argument(help="A dataset; see 'chronospike data list'.")],
     output: Output,
-    root: Annotated[Path | None, typer.Option(help="Folder with the benchmark's files.")] = None,
+    root: Annotated[Path | None, typer.Option(help="Folder with downloaded dataset files.")] = None,
     like: Annotated[
-        Literal["dblp", "tmall", "patent"] | None, typer.Option(help="For synthetic: the size of this benchmark.")
+        Literal["dblp", "tmall", "patent"] | None,
+        typer.Option(help="For synthetic: make a graph of this benchmark's size."),
     ] = None,
-    merge: Annotated[int | None, typer.Option(help="Merge this many steps. Default: the benchmark's.")] = None,
-    steps: Annotated[int | None, typer.Option(help="This many steps; for files, of equal event counts.")] = None,
+    merge: Annotated[
+        int | None, typer.Option(help="Merge this many consecutive steps into one. Default: the dataset's.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Number of steps; for files, with equal event counts.")] = None,
     every: Annotated[str | None, typer.Option(help="Steps of equal width: 30d, 1mo, 1y, 0.1 …")] = None,
     origin: Origin = None,
     directed: Annotated[bool, typer.Option("--directed", help="Keep the direction of edges.")] = False,
-    seed: Annotated[int | None, typer.Option(help="For synthetic (default 0).")] = None,
-    nodes: Annotated[int | None, typer.Option(help="For synthetic: how many nodes.")] = None,
-    classes: Annotated[int | None, typer.Option(help="For synthetic: how many classes.")] = None,
+    seed: Annotated[int | None, typer.Option(help="For synthetic: random seed (default 0).")] = None,
+    nodes: Annotated[int | None, typer.Option(help="For synthetic: number of nodes.")] = None,
+    classes: Annotated[int | None, typer.Option(help="For synthetic: number of classes.")] = None,
     degree: Annotated[float | None, typer.Option(help="For synthetic: mean degree in a snapshot.")] = None,
     structure: Annotated[float | None, typer.Option(help="For synthetic: class signal in the edges, 0 to 1.")] = None,
     timing: Annotated[float | None, typer.Option(help="For synthetic: class signal in the timing, 0 to 1.")] = None,
@@ -172,7 +180,7 @@ def validate(folder: Annotated[Path, typer.Argument(help="A graph folder.")]) ->
 
     for name in [None, *feature_sets(folder)]:
         open_graph(folder, features=name, verify=True).validate()
-    say(f"{folder}: checksums and contents are in order")
+    say(f"{folder}: checksums and contents are valid")
 
 
 def _report(graph: DynamicGraph, output: Path, seconds: float, as_json: bool) -> None:

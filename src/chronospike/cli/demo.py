@@ -1,4 +1,4 @@
-"""`chronospike demo`: the whole way on the embedded graph, from import to report."""
+"""`chronospike demo`: the whole workflow on a bundled graph, from import to report."""
 
 from __future__ import annotations
 

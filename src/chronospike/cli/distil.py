@@ -1,4 +1,4 @@
-"""`chronospike distil`: a run in, a smaller one out that has learned its probabilities."""
+"""`chronospike distil`: train a smaller run on the predictions of another."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def distil(
     epochs: Annotated[int | None, typer.Option(help="Short for --set epochs=N.")] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     label_share: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of a training node's own label in what is learned of it.")
+        float, typer.Option(min=0, max=1, help="Weight of a training node's own label in its target.")
     ] = 0.5,
     device: Device = "auto",
     resume: Annotated[bool, typer.Option("--resume", hidden=True)] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train one small network on what a finished run predicts.
+    """Train one small network on the predictions of a finished run.
 
-    It has the paper's size and reads no labels, for places where these are not at hand. What comes out is a run folder
-    like that of 'train', with the scores of the teacher beside its own.
+    It has the paper's size and reads no labels, for use where labels are not available. The result is a run folder like
+    that of 'train', with the scores of the teacher next to its own.
     """
     if resume:
         again = shlex.join(["chronospike", "train", "--resume", "-o", str(output or "RUN")])
@@ -72,7 +72,7 @@ def _planned(teacher: RunFolder, output: Path, given: dict[str, Any], label_shar
     preset = facts.get("preset") if facts.get("preset") in preset_names() else "default"
     settings = student_settings(known, read_preset(str(preset)), given)
     if facts.get("data") not in (None, data_key(facts["folder"])):
-        raise InputError(f"{facts['folder']} has changed since {teacher.path} was trained on it. Train that again")
+        raise InputError(f"{facts['folder']} has changed since {teacher.path} was trained on it. Train the run again")
     if facts["features"] == "none" or any(name.startswith("feature") for name in given):
         facts["features"] = None
     scores = {name: found["test"][name] for name in ("macro_f1", "micro_f1", "nodes")}

@@ -96,7 +96,7 @@ def open_as_planned(
 
 def _cpu_memory(found: dict[str, Any]) -> str:
     text = f"about {human_bytes(found['peak_cpu_bytes'])} at the peak"
-    # Below a tenth it is not worth a word.
+    # Below a tenth it is not worth mentioning.
     if 10 * found["mapped_bytes"] < found["peak_cpu_bytes"]:
         return text
     return f"{text}, {human_bytes(found['mapped_bytes'])} of it memory-mapped files"

@@ -39,7 +39,7 @@ Name = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Name of the feature set. Default: the method's, and where it was made.",
+        help="Name of the feature set. Default: the method and where it was made.",
         callback=_check_name,
     ),
 ]
@@ -47,7 +47,7 @@ Dimension = Annotated[int, typer.Option(help="Length of a feature vector.")]
 Precision = Annotated[Literal["single", "half"], typer.Option(help="'half' takes half the disk space.")]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
 Threads = Annotated[int | None, typer.Option(help="CPU threads. Default: all.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Make the set again from the start.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing set.")]
 
 
 @app.command("deepwalk")
@@ -58,11 +58,11 @@ def deepwalk(
     walks: Annotated[int, typer.Option(help="Walks from each node.")] = 10,
     length: Annotated[int, typer.Option(help="Nodes in a walk.")] = 80,
     window: Annotated[int, typer.Option(help="Largest distance between centre and context.")] = 10,
-    negatives: Annotated[int, typer.Option(help="Noise nodes per centre.")] = 1,
+    negatives: Annotated[int, typer.Option(help="Negative samples per centre.")] = 1,
     epochs: Annotated[int, typer.Option(help="Passes, each over new walks.")] = 1,
-    learning_rate: Annotated[float, typer.Option(help="At the first walk; falls to nearly zero.")] = 0.025,
+    learning_rate: Annotated[float, typer.Option(help="Initial learning rate; decays to nearly zero.")] = 0.025,
     warm_start: Annotated[bool, typer.Option("--warm-start", help="Initialise each step from the one before.")] = False,
-    unseen: Annotated[Literal["noise", "zero"], typer.Option(help="Rows of nodes without an edge yet.")] = "noise",
+    unseen: Annotated[Literal["noise", "zero"], typer.Option(help="Features of nodes without an edge yet.")] = "noise",
     precision: Precision = "single",
     device: Device = "auto",
     threads: Threads = None,
@@ -72,8 +72,8 @@ def deepwalk(
 ) -> None:
     """Random walks and skip-gram on each cumulative snapshot.
 
-    The same command resumes what was interrupted. One thread gives the same bits each time; several, or a GPU, differ
-    a little from run to run, and the name tells: deepwalk-cpu1, deepwalk-cpu8, deepwalk-gpu.
+    Run the same command again to resume. With one thread, results are bit-identical each time; with several, or on a
+    GPU, they differ slightly, and the name says so: deepwalk-cpu1, deepwalk-cpu8, deepwalk-gpu.
     """
     from chronospike.device import choose_device
     from chronospike.features.options import DeepWalk
@@ -95,7 +95,7 @@ def deepwalk(
     place = str(choose_device(device))
     name = name or with_place("deepwalk", options, place)
     made = make_features(folder, name, options, device=place, precision=precision, overwrite=overwrite)
-    _report(folder, made, seed, as_json)
+    _report(made, seed, as_json)
 
 
 @app.command("fastrp")
@@ -103,9 +103,9 @@ def fastrp(
     folder: Folder,
     name: Name = None,
     dimension: Dimension = 128,
-    first_hop: Annotated[int, typer.Option(help="Nearest hop that counts.")] = 9,
-    last_hop: Annotated[int, typer.Option(help="Farthest hop that counts.")] = 16,
-    normalization: Annotated[float, typer.Option(help="Below zero, hubs count less.")] = 0.0,
+    first_hop: Annotated[int, typer.Option(help="First hop to use.")] = 9,
+    last_hop: Annotated[int, typer.Option(help="Last hop to use.")] = 16,
+    normalization: Annotated[float, typer.Option(help="Below zero, high-degree nodes get less weight.")] = 0.0,
     precision: Precision = "single",
     threads: Threads = None,
     seed: Seed = 0,
@@ -114,18 +114,16 @@ def fastrp(
 ) -> None:
     """A random projection smoothed over neighbourhoods.
 
-    Quick: for very large graphs and first looks. The same command resumes what was interrupted.
+    Fast; for very large graphs and first experiments. Run the same command again to resume.
     """
     from chronospike.features.options import FastRP
 
     if not 1 <= first_hop <= last_hop:
-        raise InputError(
-            f"--first-hop {first_hop} and --last-hop {last_hop}: hops count from 1, the first not above the last"
-        )
+        raise InputError(f"--first-hop {first_hop} and --last-hop {last_hop}: hops start at 1, first before last")
     weights = tuple(float(hop >= first_hop) for hop in range(1, last_hop + 1))
     options = FastRP(dimension=dimension, weights=weights, normalization=normalization, threads=threads, seed=seed)
     made = make_features(folder, name or "fastrp", options, device="cpu", precision=precision, overwrite=overwrite)
-    _report(folder, made, seed, as_json)
+    _report(made, seed, as_json)
 
 
 @app.command("svd")
@@ -142,7 +140,7 @@ def svd(
 ) -> None:
     """Truncated SVD of the recency-weighted adjacency.
 
-    Each step is rotated onto the one before. The same command resumes what was interrupted.
+    Each step is rotated onto the previous one. Run the same command again to resume.
     """
     from chronospike.features.options import SVD
     from chronospike.features.recipes import with_place
@@ -150,7 +148,7 @@ def svd(
     options = SVD(dimension=dimension, recency=recency, threads=threads, seed=seed)
     name = name or with_place("svd", options, "cpu")
     made = make_features(folder, name, options, device="cpu", precision=precision, overwrite=overwrite)
-    _report(folder, made, seed, as_json)
+    _report(made, seed, as_json)
 
 
 @app.command("activity")
@@ -168,12 +166,12 @@ def activity(
     from chronospike.features.options import Activity
 
     made = make_features(folder, name or "activity", Activity(), device="cpu", precision=precision, overwrite=overwrite)
-    _report(folder, made, None, as_json)
+    _report(made, None, as_json)
 
 
 @app.command("list")
 def list_(folder: Folder, as_json: AsJson = False) -> None:
-    """The feature sets of a graph folder, unfinished ones included."""
+    """List the feature sets of a graph folder."""
     from chronospike.data.feature_store import list_features
     from chronospike.data.storage import read_meta
 
@@ -202,9 +200,9 @@ def make_features(
     from chronospike.features.make import make_features as make
 
     steps = read_meta(folder)["counts"]["steps"]
-    advice = "The steps that are done are kept: the same command resumes after them"
+    advice = "Finished steps are kept. Run the same command again to resume"
     if overwrite:
-        advice = "Nothing was replaced; the same command starts again"
+        advice = "Nothing was replaced. Run the same command again to start over"
     with resumable(advice), progress(options.unit) as show:
         return make(
             folder,
@@ -229,7 +227,7 @@ def maker(quiet: bool) -> Maker:
     return make
 
 
-def _report(folder: Path, made: FeatureSet, seed: int | None, as_json: bool) -> None:
+def _report(made: FeatureSet, seed: int | None, as_json: bool) -> None:
     if as_json:
         print_json(_as_dict(made))
         return

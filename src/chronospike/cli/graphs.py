@@ -1,4 +1,4 @@
-"""What commands take for a graph: a folder, or the name of a dataset, which is made once and kept in the cache."""
+"""The graph argument of commands: a folder, or the name of a dataset, which is made once and kept in the cache."""
 
 from __future__ import annotations
 

@@ -25,14 +25,17 @@ if TYPE_CHECKING:
 
 Run = Annotated[Path, typer.Argument(help="A run folder.")]
 Graph = Annotated[Path | None, typer.Option(help="Another graph folder. Default: the run's own.")]
-Nodes = Annotated[Path | None, typer.Option(help="A file with a node per line, or a node column. Default: all nodes.")]
+Nodes = Annotated[
+    Path | None, typer.Option(help="A file with one node per line, or a table with a node column. Default: all nodes.")
+]
 Format = Annotated[
-    str | None, typer.Option("--format", help="Output format where the name has no suffix, such as '-'. Default: csv.")
+    str | None, typer.Option("--format", help="Output format if the name has no suffix, such as '-'. Default: csv.")
 ]
 AsOf = Annotated[str | None, typer.Option(help="A step or a time; ignore everything later.")]
 Smooth = Annotated[bool, typer.Option("--smooth", help="Also smooth with the training labels (Correct and Smooth).")]
 Carry = Annotated[
-    bool, typer.Option("--carry-features", help="Start DeepWalk features of the other graph from the run's own.")
+    bool,
+    typer.Option("--carry-features", help="Initialise DeepWalk features of the other graph from those of the run."),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Proceed even if the features do not match the training.")]
 
@@ -52,8 +55,8 @@ def evaluate(
 ) -> None:
     """Score a run again, on its own graph or another.
 
-    On the graph it was trained on, the run's own metrics, predictions and report are rewritten. On another one
-    (--graph, or its own imported again) scores are only printed, or written to the folder -o.
+    On the graph it was trained on, this rewrites the run's metrics, predictions and report. On another graph (--graph,
+    or after the graph was imported again), scores are only printed, or written to the folder -o.
     """
     from chronospike.cli.train import print_scores
     from chronospike.files import check_target
@@ -122,15 +125,15 @@ def predict(
     smooth: Smooth = False,
     abstain: Annotated[
         float | None,
-        typer.Option(min=0.0, max=1.0, metavar="P", help="No class for nodes whose highest probability is below P."),
+        typer.Option(min=0.0, max=1.0, metavar="P", help="Predict no class where the highest probability is below P."),
     ] = None,
     carry: Carry = False,
     force: Force = False,
     device: Device = "auto",
 ) -> None:
-    """Write the class of nodes, and the probability of each class.
+    """Write the predicted classes and their probabilities.
 
-    Nodes are named by your own ids.
+    Nodes are identified by your own ids.
     """
     import numpy as np
 
@@ -144,8 +147,8 @@ def predict(
     chosen = _nodes(graph_, nodes)
     if smooth:
         everyone = _shown(fitted.probabilities, np.arange(graph_.num_nodes)).astype(np.float64)
-        mended, strengths = fitted.smoothed(everyone)
-        probabilities = mended[chosen]
+        smoothed, strengths = fitted.smoothed(everyone)
+        probabilities = smoothed[chosen]
         say(f"smoothed with the training labels: {strengths}")
     else:
         probabilities = _shown(fitted.probabilities, chosen)
@@ -189,7 +192,8 @@ def embed(
 ) -> None:
     """Write the embeddings of nodes as .npy or as a table.
 
-    Rows of .npy are in the order asked for; tables (.parquet, .csv, .jsonl) have a column with your node ids.
+    Rows of .npy are in the order of --nodes, or of all nodes; tables (.parquet, .csv, .jsonl) have a column with your
+    node ids.
     """
     import pyarrow as pa
 
@@ -274,7 +278,7 @@ def _open(
     start_gpu(place)
     keep_freed_memory()
     where = graph or Path(facts["folder"])
-    # A date that makes no sense is said before features are made.
+    # An invalid date is reported before features are computed.
     step = None if as_of is None else step_as_of(open_graph(where, features="none", verify=False), as_of)
     if step is not None:
         check_date(facts["feature_methods"])

@@ -1,4 +1,4 @@
-"""`chronospike leaderboard`: what each part of a run is worth, beside the simple methods."""
+"""`chronospike leaderboard`: the scores of each part of a run and of the simple methods."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _WIDTH = 20
 
 
 def leaderboard(run: Annotated[Path, typer.Argument(help="A run folder.")], as_json: AsJson = False) -> None:
-    """Show what each part of a run scores.
+    """Show the scores of each part of a run.
 
-    Parts come first, then the simple methods, each best held-out Micro-F1 first. The one with a * predicts.
+    Parts are listed first, then simple methods, both sorted by held-out Micro-F1. Predictions are made by the part with
+    a *.
     """
     from chronospike.analysis.findings import expectation, unpredictable
     from chronospike.analysis.parts import about_scores, best_first, part_rows, simple_rows

@@ -1,4 +1,4 @@
-"""Options that several commands take, and what is said about a wrong one."""
+"""Options shared by several commands, and messages about wrong ones."""
 
 from __future__ import annotations
 

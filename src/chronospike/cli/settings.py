@@ -1,4 +1,4 @@
-"""`chronospike settings`: every setting with its value, what it may be, and its meaning."""
+"""`chronospike settings`: every setting with its value, its allowed values and its meaning."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def settings(
-    method: Annotated[str, typer.Option(metavar="NAME", help="Method: see 'compare --list'.")] = "chronospike",
+    method: Annotated[
+        str, typer.Option(metavar="NAME", help="Method; see 'chronospike compare --list'.")
+    ] = "chronospike",
     preset: Annotated[
         str | None, typer.Option(metavar=PRESET_METAVAR, help=f"Show the values of {PRESETS} or a file.")
     ] = None,

@@ -38,7 +38,7 @@ def train(
         Path | None, typer.Option("-o", "--output", help="The run folder; not needed with --dry-run.")
     ] = None,
     method: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Method to train: see 'chronospike compare --list'.")
+        str | None, typer.Option(metavar="NAME", help="Method to train; see 'chronospike compare --list'.")
     ] = None,
     preset: Preset = None,
     assignments: Assignments = None,
@@ -46,22 +46,27 @@ def train(
     features: Annotated[
         str | None, typer.Option(metavar="NAME", help="Short for --set features=NAME: own, deepwalk, own+fastrp, RUN …")
     ] = None,
-    ratio: Annotated[float | None, typer.Option(help="Share of labelled nodes that is not test.")] = None,
+    ratio: Annotated[float | None, typer.Option(help="Share of labelled nodes for training and validation.")] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Train this many seeds, one run folder each; report mean and deviation.")
     ] = None,
     device: Device = "auto",
-    root: Annotated[Path | None, typer.Option(help="Folder with the benchmark's files.")] = None,
+    root: Annotated[Path | None, typer.Option(help="Folder with downloaded dataset files.")] = None,
     split: Annotated[
         Path | None, typer.Option(help="Your own split: a file with a node and train, validation or test in each row.")
     ] = None,
     quality: Annotated[
         Literal["fast", "good", "best"] | None,
-        typer.Option(help="One quick network, what the preset says (default), or ten networks and a second stage."),
+        typer.Option(
+            help="fast: a quick network; good: the preset's settings (default); best: ten networks and a second stage"
+        ),
     ] = None,
     time_limit: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Plan for at most 90s, 15m, 2h; by default from --quality best.")
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Time limit for the run: 90s, 15m, 2h. Plans from --quality best by default."
+        ),
     ] = None,
     smooth: Annotated[
         bool, typer.Option("--smooth", help="Also smooth with the training labels (Correct and Smooth).")
@@ -106,9 +111,9 @@ def train(
         plan = planned()
         report_estimate(plan.facts["graph"], root, plan.runs[0][1], device, as_json)
         if plan.is_several and not as_json:
-            say(f"the same for each of {len(plan.runs)} seeds, one after another")
+            say(f"the same for each of {len(plan.runs)} seeds, which run one after another")
         return
-    # What is wrong with a new run is said before a folder is there.
+    # Errors in a new run are reported before its folder is created.
     new = None if resume else planned()
     from chronospike.locks import claim
 
@@ -136,7 +141,7 @@ def _carry_out(
     as_json: bool,
     clock: Clock,
 ) -> None:
-    """Make ready what the runs share, train those that are not finished, and say what came out."""
+    """Prepare what the runs share, train those that are not finished, and print the results."""
     from chronospike.cli.estimate import open_as_planned
     from chronospike.cli.features import features_of_runs
     from chronospike.cli.graphs import graph_folder
@@ -172,7 +177,7 @@ def _carry_out(
         plan.change(features=named)
     run, learner = plan.runs[0]
     settings = learner.settings
-    # What cannot be trained on, or not here, is said before features are made and before a folder is there.
+    # Data that cannot be trained on, or not here, is refused before features are computed and a folder is created.
     parts = facts["features"].split("+") if resume else None if learner.needs_features else ["none"]
     planned, to_make = open_as_planned(folder, settings, str(place), parts)
     learner.check(planned)
@@ -365,7 +370,7 @@ def _new(
         from chronospike.methods.chronospike.quality import QUALITIES
 
         if method != DEFAULT:
-            raise InputError(f"--quality and --time-limit are for {DEFAULT}; {method} has no parts to leave out")
+            raise InputError(f"--quality and --time-limit are only for {DEFAULT}, not for {method}")
         values |= QUALITIES[quality]
     settings = settings_for(method, values, given)
     facts = {"graph": graph, "preset": name, "command": shlex.join(["chronospike", *sys.argv[1:]])}

@@ -1,4 +1,4 @@
-"""How much a node does, and when."""
+"""How active a node is, and when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The compiled part of `chronospike.data.attributes`: rows of attributes into inputs."""
+"""The compiled part of `chronospike.data.attributes`: encoding rows of attributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users' own node attributes: what the columns of a table are, and how they become inputs of a network.
+"""Users' own node attributes: the types of the columns of a table, and their encoding as inputs of a network.
 
 A graph holds attributes as they were given, a column each: a number, or the code of a category, NaN where nothing is
 known. What a network reads is made of them by an `AttributeEncoder`, fitted once and kept with the trained model:
@@ -160,13 +160,13 @@ class AttributeEncoder:
             if encoding.name not in places:
                 there = ", ".join(f"'{name}'" for name in list(places)[:20])
                 raise InputError(
-                    f"the model reads the attribute '{encoding.name}', and the graph has none of that name."
+                    f"the model needs the attribute '{encoding.name}', which the graph does not have."
                     f"{nearest(encoding.name, places)} Its attributes: {there}"
                 )
         notes = []
         unused = [name for name in places if name not in {encoding.name for encoding in self.columns}]
         if unused:
-            notes.append(f"attributes the model does not read are left out: {', '.join(unused[:10])}")
+            notes.append(f"ignoring attributes that the model does not use: {', '.join(unused[:10])}")
         source, kind, first, last, place, missing = (np.zeros(len(self.columns), dtype=np.int64) for _ in range(6))
         knots: list[float] = []
         scores: list[float] = []
@@ -230,7 +230,7 @@ def columns_from_json(content: Any, width: int, origin: str) -> tuple[Column, ..
         raise StorageError(f"{origin} does not describe its attributes ({error}). Import the graph again") from error
     names = {column.name for column in columns}
     if len(columns) != width or len(names) != width or any(c.kind not in ("number", "category") for c in columns):
-        raise StorageError(f"{origin} describes other attributes than it has. Import the graph again")
+        raise StorageError(f"{origin} does not match its attributes. Import the graph again")
     return columns
 
 

@@ -1,4 +1,4 @@
-"""Events and their steps become a dynamic graph."""
+"""From events and their steps to a dynamic graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the two views of a graph are what samplers take for granted, before anything indexes with them.
+"""Checks of what samplers assume of the two views of a graph, before anything indexes with them.
 
 Compiled kernels index without bounds checks, so that a wrong neighbour or offset would end the process.
 """
@@ -37,7 +37,7 @@ def check_views(history: TimeSlicedCSR, snapshot: TimeSlicedCSR, directed: bool)
         row, fault = min(found)
         raise GraphError(_sentence(fault, row, history, snapshot))
     if not directed and balance:
-        raise GraphError("an edge of the undirected graph stands in the row of one end only")
+        raise GraphError("an edge of the undirected graph is in the row of only one of its nodes")
 
 
 def _is_what_it_would_be_built_as(history: TimeSlicedCSR, snapshot: TimeSlicedCSR, directed: bool) -> bool:
@@ -100,7 +100,7 @@ def _sentence(fault: int, row: int, history: TimeSlicedCSR, snapshot: TimeSliced
             return f"the row starts of the {name} do not ascend from 0 to {len(view.neighbours)} (row {row})"
         return f"the step offsets of the {name} do not ascend from 0 to the row length (row {row})"
     return {
-        SELF_LOOP: f"row {row} of the snapshot holds the node itself",
+        SELF_LOOP: f"row {row} of the snapshot contains the node itself",
         ORDER: f"the neighbours in row {row} of the snapshot do not ascend within each step",
-        DISAGREE: f"row {row} of the history is not what the snapshot says: each neighbour once, at its first step",
+        DISAGREE: f"row {row} of the history does not match the snapshot (each neighbour once, at its first step)",
     }[fault]

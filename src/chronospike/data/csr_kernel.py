@@ -62,7 +62,7 @@ def _offsets_fault(starts: Any, offsets: Any, entries: int, steps: int, row: int
 def _first_fault(history: Any, snapshot: Any, steps: int, first: int, last: int, marks: Any) -> Any:
     """(fault, row, balance) of the rows first..last-1; `marks [N]` begins with -1.
 
-    An edge (v, u, t) is worth a word of its own, counted as plus in the row of its smaller end and as minus in the
+    An edge (v, u, t) has a 64-bit word of its own, counted as plus in the row of its smaller end and as minus in the
     other, so that the balance over all rows is 0 (modulo 2^64) where both rows hold it; else as good as never.
     """
     history_starts, history_offsets, history_neighbours = history

@@ -94,12 +94,12 @@ DATASETS: dict[str, DatasetSpec] = {
             (("patent_edges.json", 13_960_811), ("patent_nodes.json", 2_738_012)), merge=2,
         ),
         DatasetSpec(
-            "patent12k", "a small patent citation graph with fine times",
+            "patent12k", "a small patent citation graph with fine-grained times",
             12_214, 41_916, 891, 20, 6, 12_214, TGC,
             (("patent12k.txt", 41_916), ("node2label.txt", 12_214)), equal_counts=20,
         ),
         DatasetSpec(
-            "synthetic", "made from a seed, the classes told apart by structure and by timing; or like a benchmark",
+            "synthetic", "generated, with classes that differ in structure and timing; or of a benchmark's size",
             2_000, 72_000, 12, 12, 4, 2_000, "made here",
         ),
     )

@@ -72,7 +72,7 @@ class EventLog:
         order = slice(None) if (time[:-1] <= time[1:]).all() else np.argsort(time, kind="stable")
         step = step[order]
         if (step[:-1] > step[1:]).any():
-            raise GraphError("a later event falls into an earlier step")
+            raise GraphError("a later event is in an earlier step")
         offsets = np.searchsorted(step, np.arange(num_steps + 1, dtype=step.dtype)).astype(np.int64)
         return cls(source[order].astype(np.int32), target[order].astype(np.int32), np.array(time[order]), offsets)
 

@@ -178,7 +178,7 @@ class DynamicGraph:
         if classes and self.labels is None:
             raise GraphError("the graph has no labels. Import it with --labels FILE")
         if self.num_classes < classes:
-            raise GraphError(f"the labels hold {self.num_classes} class, and {classes} are needed")
+            raise GraphError(f"the labels have {self.num_classes} class, and {classes} are needed")
         if own_features and self.features is None:
             raise GraphError("the graph has no attributes of its own. Import it with features=...")
         if features and not self.has_features:

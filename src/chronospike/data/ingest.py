@@ -1,6 +1,6 @@
-"""One call from whatever the user has to a graph: files, tables, arrays, networkx and PyG objects.
+"""Build a graph from the user's data in one call: files, tables, arrays, networkx and PyG objects.
 
-Graphs of other libraries are told by what they can do: none of these is imported.
+Graphs of other libraries are recognised by their attributes: none of these libraries is imported.
 """
 
 from __future__ import annotations
@@ -59,12 +59,11 @@ def import_graph(
         labels: a path or table with a node and a label column, or a mapping from node id to label.
         features: the nodes' attributes: a path (table with a node column, or `.npy`), an Arrow-compatible table with a
             node column, or an array `[N, d]` or `[T, N, d]` in the order of the node ids.
-        source, target, time: column names, where the usual ones do not fit; with networkx, `time` is the edge
+        source, target, time: column names, unless the usual ones are used; with networkx, `time` is the edge
             attribute.
-        time_unit: `"s"`, `"ms"`, `"us"` or `"ns"` if times are numbers that count Unix time; they become dates, also
-            those of features.
+        time_unit: `"s"`, `"ms"`, `"us"` or `"ns"` if times, those of features too, are Unix timestamps; they become dates.
         node, label: column names in `labels` (and `node` in `features`).
-        steps, every, merge: how times become steps; one step per distinct time unless given.
+        steps, every, merge: how times are grouped into steps; by default one step per distinct time.
         origin: where a step of `every` begins: a date for dates, a number for numbers. By default the first event,
             and the calendar for months, quarters and years.
         directed: keep direction (a node then aggregates over the sources of its incoming edges).

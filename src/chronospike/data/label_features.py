@@ -1,13 +1,14 @@
-"""The known labels around a node, in numbers: what the strongest simple methods read.
+"""Features from the known labels around a node, the inputs of the strongest simple methods.
 
 With Y the one-hot known labels and S the operator of label propagation at some recency, a node reads S Y, S² Y and
-diffusions of Y, each row normalised. A node must never see its own label. One hop does not lead back to it. For the
-rest the known nodes are divided into folds, and what a known node reads comes from the labels of the other folds:
-taking its own label alone away would show it all the same, as what is missing beside the rows of those with the same
-neighbours. All other nodes read all known labels. What is read of a class counts in proportion to its labels there are
-to read: else a fold with many nodes of a class would read little of it, and that would tell on its nodes.
+diffusions of Y, each row normalised. A node must never read its own label. S Y does not contain it. For the others, the
+known nodes are split into folds, and a known node reads only the labels of the other folds: subtracting its own label
+would still reveal it, compared with nodes of the same neighbours. All other nodes read all known labels. The
+values of a class are divided by the number of its labels that can be read: otherwise a fold with many nodes of a class
+would read less of that class, which would leak the labels of its nodes.
 
-Edges are read both ways. Of a directed graph a node also reads the shares among its sources and among its targets.
+The direction of edges is ignored, but in directed graphs a node also reads the classes of its sources and of its
+targets separately.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Diffusing values over the edges of all steps, recent ones counting more.
+"""Diffusing values over the edges of all steps, recent edges weighted higher.
 
 An edge at step t weighs exp(-recency (1 - t / (T - 1))), so that with recency 3 the last step counts twenty
 times the first; an edge that returns counts each time. The operator is normalised symmetrically,

@@ -1,4 +1,4 @@
-"""The known labels that a node meets, step by step.
+"""The known labels of a node's neighbours, step by step.
 
 Kept as counts: of the neighbours of each class in each snapshot, and of those without a known label. What is read of
 them, log(1 + count) in the snapshot and added up so far, is made for a batch at a time. One hop never leads back to a

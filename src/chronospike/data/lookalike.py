@@ -1,4 +1,4 @@
-"""Graphs with the sizes of the benchmark's, for timing and memory where the real files are not available.
+"""Graphs of the benchmark's sizes, for timing and memory where the real files are not available.
 
 Nodes arrive over the steps. Each has a heavy-tailed appeal, and edges go to nodes that have arrived by then in
 proportion to it, most of them inside the class of the node they start from. In a citation graph only the

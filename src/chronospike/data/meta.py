@@ -1,4 +1,4 @@
-"""What the `meta.json` of a graph and of a feature set must hold, and one line that says what is wrong with it."""
+"""Validation of the `meta.json` of a graph and of a feature set, with one-line messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which labelled nodes train, which choose the best epoch, and which are held out.
+"""Splitting labelled nodes into training, validation and test.
 
 The benchmark's protocol: stratified, test = 1 - ratio, and the validation nodes, a share of all labelled ones,
 come out of the training part. The time-ordered option trains on the nodes seen first instead.
@@ -91,23 +91,23 @@ def _labelled(graph: DynamicGraph) -> tuple[Nodes, Nodes]:
     codes = np.asarray(graph.labels)[nodes]
     present = len(np.unique(codes))
     if present < 2:
-        raise GraphError(f"the labelled nodes hold {present} class, and 2 are needed")
+        raise GraphError(f"the labelled nodes have {present} class, and 2 are needed")
     return nodes, codes
 
 
 def _by_class(
     nodes: Nodes, codes: Nodes, names: tuple[str, ...], ratio: float, validation: float, seed: int, notes: list[str]
 ) -> tuple[Nodes, Nodes, Nodes]:
-    part, test = _divide(nodes, codes, names, ratio, seed, "test", notes)
+    part, test = _divide(codes, names, ratio, seed, "test", notes)
     if validation == 0:
         return nodes[part], nodes[:0], nodes[test]
     # `part` keeps the shuffled order of the first division, as in the benchmark's own program.
-    train, held = _divide(nodes[part], codes[part], names, (ratio - validation) / ratio, seed, "validation", notes)
+    train, held = _divide(codes[part], names, (ratio - validation) / ratio, seed, "validation", notes)
     return nodes[part][train], nodes[part][held], nodes[test]
 
 
 def _divide(
-    nodes: Nodes, codes: Nodes, names: tuple[str, ...], share: float, seed: int, what: str, notes: list[str]
+    codes: Nodes, names: tuple[str, ...], share: float, seed: int, what: str, notes: list[str]
 ) -> tuple[Nodes, Nodes]:
     """Positions of a first part, a `share` of the nodes, and of the rest, with the classes in proportion.
 

@@ -50,7 +50,7 @@ def make_steps(
     if steps is not None and every is not None:
         raise InputError("--steps and --every exclude each other: give one of them")
     if origin is not None and every is None:
-        raise InputError(f"--origin {origin}: it says where steps of equal width begin, so it needs --every WIDTH")
+        raise InputError(f"--origin {origin}: it sets where steps of equal width begin, so it needs --every WIDTH")
     if not len(time):
         raise InputError("no events, so no steps can be made")
     if steps is not None:
@@ -194,7 +194,7 @@ def _even_steps(time: NDArray[Any], width: Fraction, zero: Fraction) -> tuple[ND
     around = range(numbers[0], numbers[-1] + 3)
     bounds = np.array([float(zero + k * width) for k in around])
     if (np.diff(bounds) <= 0).any():
-        raise InputError("narrower than the times can be told apart")
+        raise InputError("narrower than the resolution of the times")
     # Sums of floats come out a little under the bound they mean (3 * 0.7 < 2.1), and belong to the step above it.
     slack = 1e-9 * float(width) * np.clip(np.abs(np.array(around, dtype=np.float64)), 1, 1e6)
     index = _places(bounds - slack, time)
@@ -213,7 +213,7 @@ def _numbers_of_bounds(time: NDArray[Any], width: Fraction, zero: Fraction) -> r
 def _calendar_bounds(time: NDArray[Any], months: Fraction, zero: np.datetime64) -> NDArray[np.datetime64]:
     """`[T + 1]` dates that lie a whole multiple of `months` from `zero`, on its day of the month or the last one."""
     if months.denominator != 1:
-        raise InputError("months, quarters and years must come to whole months")
+        raise InputError("a width in months, quarters or years must be a whole number of months")
     step, origin = int(months), _month(zero)
     day = zero.astype("datetime64[D]") - zero.astype("datetime64[M]").astype("datetime64[D]")
     clock = zero - zero.astype("datetime64[D]")

@@ -268,9 +268,9 @@ def _open_array(folder: Path, name: str, entry: dict[str, Any], verify: bool | N
         )
     # A date needs a unit: "<M8" has none.
     if array.ndim == 0 or array.dtype.kind not in "biufM" or array.dtype.str == "<M8":
-        raise StorageError(f"{path} is damaged: it holds {array.dtype}, no list of numbers or dates. {_AGAIN}")
+        raise StorageError(f"{path} is damaged: it holds {array.dtype}, not a list of numbers or dates. {_AGAIN}")
     if not (array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative):
-        raise StorageError(f"{path} is damaged: its values do not lie in memory as chronospike writes them. {_AGAIN}")
+        raise StorageError(f"{path} is damaged: its memory layout is not the one that chronospike writes. {_AGAIN}")
     verify = array.nbytes <= _VERIFY_BYTES if verify is None else verify
     if verify and _array_sum(array) != entry["sha256"]:
         raise StorageError(f"{path} has a wrong checksum: the file was changed or damaged. {_AGAIN}")

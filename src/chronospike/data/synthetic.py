@@ -1,4 +1,4 @@
-"""A labelled dynamic graph made from a seed, with one knob for structure and one for timing.
+"""A generated dynamic graph with labels, with one option for structure and one for timing.
 
 A class is a pair (community, pattern). The community shows in *whom* a node meets: a share `structure` of its
 edges stays inside. The pattern shows in *when* a node reaches out: it starts edges during its own window of
@@ -102,7 +102,7 @@ def split_classes(classes: int, structure: float, timing: float) -> tuple[int, i
     patterns = max(p for p in range(1, math.isqrt(classes) + 1) if classes % p == 0)
     if patterns == 1:
         raise InputError(
-            f"synthetic: {classes} classes cannot be shared out between structure and timing. "
+            f"synthetic: {classes} classes cannot be divided between structure and timing. "
             "Take 4, 6, 8, 9, … classes, or set structure or timing to 0"
         )
     return classes // patterns, patterns

@@ -1,1 +1,1 @@
-"""Methods side by side: many fits of one graph, each a cell with a result of its own, and the tables they make."""
+"""Comparing methods: many fits on one graph, each a cell with its own result, and tables of the results."""

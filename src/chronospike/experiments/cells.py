@@ -162,7 +162,7 @@ def read_variants(path: Path) -> list[Variant]:
         if unknown or not isinstance(settings, dict):
             raise InputError(f"{path}: '{name}' may have 'method' and 'settings' (names and values), nothing else")
         if settings and name in METHODS:
-            raise InputError(f"{path}: '{name}' is the method without settings of its own. Give this variant a name")
+            raise InputError(f"{path}: '{name}' is the name of a method. Give this variant another name")
         axes = [key for key in AXES if key in settings]
         if axes:
             raise InputError(
@@ -170,7 +170,7 @@ def read_variants(path: Path) -> list[Variant]:
             )
         variants.append(Variant(name, content["method"], {str(key): value for key, value in settings.items()}))
     if not variants:
-        raise InputError(f"{path} names no variants")
+        raise InputError(f"{path} contains no variants")
     return variants
 
 

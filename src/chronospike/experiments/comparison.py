@@ -1,4 +1,4 @@
-"""What the results of a grid say: means and deviations, the best and the second, what they cost.
+"""Statistics of a grid's results: means and deviations, the best and the second best, and costs.
 
 And whether the best is better than the second by more than the seeds' chance.
 """

@@ -1,4 +1,4 @@
-"""Runs cells, each in a process of its own, so that one can run out of time or memory and the rest continues."""
+"""Runs cells, each in its own process, so that one can run out of time or memory and the others continue."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def run_cells(
 
     Args:
         budget: seconds that a cell may take.
-        on_start: is told which cells run whenever one has started.
-        on_end: is told of each cell that has ended, how, and after how many seconds.
+        on_start: called with the running cells whenever one has started.
+        on_end: called with each cell that has ended, its result, and its seconds.
     """
     # The quick ones first; several cells of the grid may be one.
     found = {one.id: read_result(output, one) for one in cells}

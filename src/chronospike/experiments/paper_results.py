@@ -1,4 +1,4 @@
-"""The scores that the paper reports, to be put beside ours.
+"""The scores that the paper reports, to compare with ours.
 
 chronospike.tex, table `perf_comparison`, lines 229 to 254: percent, means of five runs. None is what it calls
 "time-consuming". HTNE has the same figures for Macro-F1 and Micro-F1 there, on DBLP and on Tmall.

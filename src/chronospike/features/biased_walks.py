@@ -1,4 +1,4 @@
-"""Random walks that remember the node before, as in node2vec, and uniform ones, many at a time.
+"""Second-order random walks as in node2vec, and uniform ones, many at a time.
 
 Having come from t to v, a walk goes on to a neighbour x of v with a weight of 1/p if x is t, 1 if x is a neighbour of
 t, and 1/q otherwise; the first move is uniform. A neighbour is proposed and accepted by its share of the largest

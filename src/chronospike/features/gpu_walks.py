@@ -1,4 +1,4 @@
-"""Random walks on a GPU, one a lane: the walks of `biased_walks.py`, draw for draw.
+"""Random walks on a GPU, one per lane: identical to the walks of `biased_walks.py`.
 
 Import this module only where Triton is installed. With TRITON_INTERPRET=1 it runs on the CPU, for tests.
 """

@@ -1,4 +1,4 @@
-"""Making features: into a graph folder, for a run, from those of another graph, or in memory."""
+"""Computing features: into a graph folder, for a run, from those of another graph, or in memory."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def make_features(
     on_progress: Progress | None = None,
     tell: Tell | None = None,
 ) -> FeatureSet:
-    """Make the features of all steps and store them in a graph folder; resumes where an earlier call was stopped.
+    """Compute the features of all steps and store them in a graph folder; resumes an interrupted call.
 
     Args:
         folder: of the graph.
-        name: of the feature set. One that is there with the same options is left as it is.
+        name: of the feature set. An existing set with the same options is not changed.
         options: `DeepWalk(...)`, `FastRP(...)`, `SVD(...)` or `Activity()`.
         dtype: float32, or float16 for half the space.
-        device: "auto", "cpu" or a CUDA device such as "cuda"; only DeepWalk is made on a GPU.
-        overwrite: make it again from the start.
-        start: features of another graph that DeepWalk begins with, or that SVD is rotated onto.
+        device: "auto", "cpu" or a CUDA device such as "cuda"; only DeepWalk uses a GPU.
+        overwrite: replace an existing set.
+        start: features of another graph to initialise DeepWalk with, or to rotate SVD onto.
         on_progress: called with (step, done, total), the last two of all steps, in tokens (DeepWalk) or steps.
         tell: called with a line before waiting for another process that makes the same set.
     """
@@ -69,7 +69,7 @@ def ensure_features(
     make: Maker = make_features,
     on_note: Tell | None = None,
 ) -> str:
-    """The features that the settings ask for, as `open_graph` takes them; what is not there yet is made.
+    """The features that the settings ask for, as `open_graph` takes them; missing ones are computed.
 
     Args:
         parts: what an earlier run resolved the settings to.

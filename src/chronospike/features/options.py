@@ -1,4 +1,4 @@
-"""What features are made with: the options of each method, and features of another graph to begin with.
+"""The options of each feature method, and features of another graph as initial values.
 
 Apart from the methods themselves, which import numba: most commands only ask what features are called.
 """
@@ -48,11 +48,11 @@ class DeepWalk(_Method):
         walks: walks from each node that has a neighbour.
         length: nodes in a walk.
         window: largest distance between centre and context.
-        negatives: noise nodes per centre.
-        epochs: passes, each over walks of its own.
-        learning_rate, min_learning_rate: at the first and at the last walk.
-        warm_start: begin with the tables of the step before, which aligns the steps.
-        unseen: rows of nodes without an edge so far: "noise" as word2vec leaves them, or "zero".
+        negatives: negative samples per centre.
+        epochs: passes, each over new walks.
+        learning_rate, min_learning_rate: initial and final value.
+        warm_start: initialise each step with the tables of the previous one, which aligns the steps.
+        unseen: features of nodes without an edge so far: "noise" (as initialised by word2vec) or "zero".
         threads: CPU threads; all by default.
         seed: of every draw.
         unit: what progress is counted in.

@@ -118,7 +118,7 @@ def find_set(folder: Path, name: str, options: Options, device: str) -> Part:
     others = [found for found in there if without_place(found) == name]
     if not others:
         return Part(here, options)
-    return Part(others[0], note=f"using features {others[0]}; made here, {here} would differ a little")
+    return Part(others[0], note=f"using features {others[0]}; computed here, they would differ slightly")
 
 
 def feature_methods(folder: Path, features: str) -> list[str]:
@@ -141,18 +141,19 @@ def check_transfer(methods: list[str], edges: str | None, other_edges: str, shar
     """
     if _OWN_SPACE.intersection(methods) and edges not in (None, other_edges):
         raise InputError(
-            "the model was trained on DeepWalk or SVD features, and those of another graph lie in another space: "
-            "predictions would be noise. If most nodes are the same, use --carry-features or train with FastRP; else "
-            "train with the nodes' own attributes, or on this graph"
+            "the model was trained on DeepWalk or SVD features, and those of another graph are in a different embedding "
+            "space: predictions would be meaningless. If most nodes are the same, use --carry-features or train "
+            "with FastRP; else train with the nodes' own attributes, or on this graph"
         )
     if "fastrp" in methods and not shared:
         raise InputError(
             "the model was trained on FastRP features, which depend on the ids of the nodes, and none of its training "
-            "nodes is in this graph: predictions would be noise. Train with the nodes' own attributes, or on this graph"
+            "nodes is in this graph: predictions would be meaningless. Train with the nodes' own attributes, or on "
+            "this graph"
         )
     if RUN in methods and edges not in (None, other_edges):
         raise InputError(
-            "the model reads embeddings of another run, which exist for the graph of that run alone. "
+            "the model reads embeddings of another run, which exist only for the graph of that run. "
             "Train both runs on this graph"
         )
 
@@ -161,12 +162,14 @@ def check_date(methods: list[str]) -> None:
     """Refuse to look at an earlier date with features that know all steps."""
     if RUN in methods:
         raise InputError(
-            "the model reads embeddings of another run, which have been learned from all steps: as of a date they "
-            "would know what came later. Import the graph up to that date and train on it"
+            "the model reads embeddings of another run, which were learned from all steps: predictions as of a date "
+            "would use later information. Import the graph up to that date and train on it"
         )
 
 
 def check_source(source: Path, edges: str | None) -> None:
     """Refuse to carry features over from `source` if it is not the graph with the `edges` of the training any more."""
     if edges is None or not (source / "meta.json").is_file() or graph_key(source) != edges:
-        raise InputError(f"{source} is gone or has changed since the training, so its features cannot be carried over")
+        raise InputError(
+            f"{source} has changed since the training or does not exist, so its features cannot be carried over"
+        )

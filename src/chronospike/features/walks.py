@@ -1,4 +1,4 @@
-"""What random walks go on: the cumulative snapshot, with the edges of steps up to and including t.
+"""The graph of random walks: the cumulative snapshot, with the edges of steps up to and including t.
 
 Draws are counter-based (`chronospike.rng`), so that a walk is a function of (seed, step, epoch, pass, the start's id)
 and not of the threads or the device that make it, nor of nodes that come later. `biased_walks.py` makes the walks, and

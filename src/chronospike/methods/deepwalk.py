@@ -47,16 +47,16 @@ class SkipGramSettings(EmbeddingSettings):
     window: Annotated[int, Field(ge=1, lt=2**16)] = Field(
         10, description="largest distance between centre and context; drawn from 1..window for each centre"
     )
-    negatives: Annotated[int, Field(ge=1, lt=2**16)] = Field(5, description="noise nodes per centre")
+    negatives: Annotated[int, Field(ge=1, lt=2**16)] = Field(5, description="negative samples per centre")
     objective: Literal["negative", "hierarchical", "both"] = Field(
         "negative",
-        description="negative sampling, as node2vec and the benchmark's features have it, hierarchical softmax, or "
-        "'both' at once, which is what the published DeepWalk program trains",
+        description="negative sampling (as in node2vec and the benchmark's features), hierarchical softmax, or "
+        "'both' at once (as in the published DeepWalk program)",
     )
-    learning_rate: Rate = Field(0.025, description="of the first walk; falls linearly over all epochs")
-    min_learning_rate: Positive = Field(1e-4, description="of the last walk")
+    learning_rate: Rate = Field(0.025, description="initial value; decays linearly over all epochs")
+    min_learning_rate: Positive = Field(1e-4, description="final value")
     threads: Annotated[int, Field(ge=0, lt=2**16)] = Field(
-        0, description="on a CPU, 0: all; with one, runs repeat to the bit"
+        0, description="on a CPU, 0: all; with one thread, runs are bit-identical"
     )
 
     def check(self) -> None:

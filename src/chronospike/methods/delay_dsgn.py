@@ -1,4 +1,4 @@
-"""Delay-DSGN (Wang et al., ICML 2025), rebuilt from its abstract: SpikeNet whose neighbours' messages arrive later.
+"""Delay-DSGN (Wang et al., ICML 2025), reconstructed from its abstract: SpikeNet with delayed neighbour messages.
 
 No program was published and the equations are ours. Neighbours, layers and neurons are SpikeNet's. The message of step
 t is spread over the K steps from t on by a Gaussian around a learned delay d_c of each channel:
@@ -37,13 +37,13 @@ class DelayDSGNSettings(SpikeNetSettings):
     """Delay-DSGN; what it shares with SpikeNet has SpikeNet's defaults."""
 
     hidden: tuple[Width, ...] = Field((128, 64), min_length=1, max_length=16, description="channels per layer")
-    dropout: Dropout = Field(0.5, description="on the spikes between layers")
-    kernel_size: Count = Field(5, description="steps that a message is spread over")
-    sigma: AtLeastZero = Field(0.0, description="width of the delay kernels at first; 0: a quarter of kernel_size")
+    dropout: Dropout = Field(0.5, description="dropout on the spikes between layers")
+    kernel_size: Count = Field(5, description="number of steps over which a message arrives")
+    sigma: AtLeastZero = Field(0.0, description="initial width of the delay kernels; 0: a quarter of kernel_size")
     learn_sigma: bool = Field(True, description="learn a width for each layer")
-    delay_per: Literal["channel", "layer"] = Field("channel", description="what has a delay of its own")
+    delay_per: Literal["channel", "layer"] = Field("channel", description="what a separate delay is learned for")
     pooling: Literal["weighted", "concat"] = Field(
-        "weighted", description="over steps: a learned weighted mean, or side by side as in SpikeNet"
+        "weighted", description="over steps: a learned weighted mean, or concatenation as in SpikeNet"
     )
     smoothness: AtLeastZero = Field(1e-3, description="weight λ of the change of spikes from step to step")
 
@@ -175,7 +175,7 @@ class DelayDSGNNetwork(SpikeNetNetwork):
 class DelayDSGN(SpikingLearner[DelayDSGNSettings]):
     name = "delay-dsgn"
     title = "Delay-DSGN"
-    summary = "SpikeNet with learned delays of the neighbours' messages, rebuilt from its abstract"
+    summary = "SpikeNet with learned delays of the neighbours' messages, reconstructed from its abstract"
     settings_type = DelayDSGNSettings
     held = 10
 

@@ -56,25 +56,23 @@ LANE = 1024
 
 
 class DySIGNSettings(FullGraphSettings):
-    batch_size: Count = Field(1024, description="of mode=local; mode=graph takes all training nodes in a step")
+    batch_size: Count = Field(1024, description="for mode=local; mode=graph uses all training nodes in every step")
     learning_rate: Positive = 2e-2
-    recompute: Literal["auto", "always", "never"] = Field(
-        "auto", description="not used: iterations are never kept, and a layer is always computed again"
-    )
+    recompute: Literal["auto", "always", "never"] = Field("auto", description="not used: layers are always recomputed")
     hidden: Width = Field(128, description="neurons of the first layer")
     width: Width = Field(64, description="neurons of the second layer, whose rates are the embedding")
-    threshold: Positive = Field(1.0, description="V, at which a neuron fires")
-    dropout: Dropout = Field(0.2, description="of the inputs of a step, and of the readout")
+    threshold: Positive = Field(1.0, description="firing threshold V")
+    dropout: Dropout = Field(0.2, description="dropout on the inputs of a step and on the readout")
     forward: Literal["rate", "spike"] = Field(
         "rate", description="firing rates by iterating their equation, or by simulating spikes"
     )
-    iterations: Count = Field(30, description="at most, of the rates and of their gradient")
+    iterations: Count = Field(30, description="maximum number, for the rates and for their gradient")
     tolerance: AtLeastZero = Field(
-        1e-4, description="change, as a share of the largest, at which iterating stops; 0: never"
+        1e-4, description="change, relative to the largest, at which iteration stops; 0: never"
     )
     latency: Count = Field(8, description="forward=spike: simulated time steps in every step of the graph")
     leak: Annotated[float, Field(gt=0, le=1)] = Field(
-        1.0, description="forward=spike: share of the membrane potential that stays; 1 for no leak"
+        1.0, description="forward=spike: fraction of the membrane potential that is kept; 1: no leak"
     )
     compensation: bool = Field(True, description="the second layer reads the inputs, too")
     detach_time: bool = Field(False, description="no gradient through the rates of the step before")
@@ -84,7 +82,7 @@ class DySIGNSettings(FullGraphSettings):
         "then belong to a number of steps)",
     )
     mode: Literal["graph", "local"] = Field(
-        "graph", description="'local': spikes stay at their node, only the inputs are those of neighbours; mini-batches"
+        "graph", description="'local': neighbours exchange inputs but no spikes; mini-batches"
     )
 
 

@@ -40,32 +40,33 @@ class DyTriadSettings(EmbeddingSettings):
     """DynamicTriad. Where the published program has another default, it is named."""
 
     epochs: Count = Field(20, description="iterations: passes over the edges of all steps; at most 10 in the program")
-    batch_size: Count = Field(5000, description="edges of a batch; more are quicker, since each moves all embeddings")
+    batch_size: Count = Field(
+        5000, description="edges per batch; larger is faster, since every batch updates all embeddings"
+    )
     learning_rate: Positive = Field(0.1, description="of Adagrad")
-    beta_smooth: AtLeastZero = Field(0.1, description="weight of how far nodes move from step to step; 1 in the demo")
+    beta_smooth: AtLeastZero = Field(0.1, description="weight of the smoothness over steps; 1 in the demo")
     beta_triad: AtLeastZero = Field(0.1, description="weight of the triads; 1 in the published demo")
     margin: Positive = Field(
-        2.0, description="squared distance by which strangers are to be farther apart than neighbours; 1 in the program"
+        2.0, description="margin between the squared distances of non-neighbours and neighbours; 1 in the program"
     )
     graphs: Literal["evolving", "cumulative"] = Field(
-        "cumulative", description="the graph of a step: the edges of all steps so far, or its own as in the program"
+        "cumulative",
+        description="the graph of a step: the edges of all steps so far, or only its own as in the program",
     )
     window: Count = Field(
         1, description="evolving graphs: the edges of this many steps, up to the step itself; at least `stride`"
     )
-    stride: Count = Field(
-        3, description="embed every so many steps, the last included; 1 in the program, 2 in its demo"
-    )
+    stride: Count = Field(3, description="embed every n-th step, including the last; 1 in the program, 2 in its demo")
     edge_weights: Literal["ones", "events"] = Field(
         "ones", description="'events': an edge weighs as much as it has events in the steps of its graph"
     )
     readout: Literal["last", "mean", "concat"] = Field(
-        "last", description="what is classified: the last step, the mean of all steps, or all of them side by side"
+        "last", description="what is classified: the last step, the mean of all steps, or all of them concatenated"
     )
     selection: Literal["last", "reconstruction"] = Field(
         "last",
-        description="the iteration that is kept: the last, or as in the program the best at telling edges from other "
-        "pairs, where 5 iterations without gain are the end",
+        description="the iteration to keep: the last, or, as in the program, the best at distinguishing edges from "
+        "other pairs, stopping after 5 iterations without improvement",
     )
 
 
@@ -244,7 +245,7 @@ def _fill_uniform(out: Any, keys: Any, base: Any, low: Any, high: Any) -> None:
 class DyTriad(EmbeddingLearner[DyTriadSettings]):
     name = "dytriad"
     title = "DyTriad"
-    summary = "DynamicTriad: an embedding for each step from proximity, smoothness and the closing of triads"
+    summary = "DynamicTriad: an embedding for each step from proximity, smoothness and triadic closure"
     settings_type = DyTriadSettings
 
     def embedder(self, task: Task) -> TriadEmbedder:

@@ -1,4 +1,4 @@
-"""What methods share that embed nodes without labels: epochs that resume, and a logistic regression on top.
+"""The base of methods that embed nodes without labels: epochs that resume, and a logistic regression on top.
 
 An `Embedder` learns from the edges alone. What it has learned is frozen, and a softmax regression on the embeddings of
 the labelled nodes tells the classes apart, as the published evaluations do: no standardisation, inverse penalty 1.
@@ -24,7 +24,7 @@ from torch import Tensor
 from chronospike.config import Count, Positive, Settings, Width
 from chronospike.data.graph import DynamicGraph
 from chronospike.device import peak_memory
-from chronospike.errors import InputError, StorageError
+from chronospike.errors import InputError, StorageError, one_line
 from chronospike.memory import require_bytes
 from chronospike.methods.logistic import Classifier
 from chronospike.training.learner import Cost, FitContext, Fitted, Learner, Progress
@@ -289,6 +289,5 @@ def _read_checkpoint(embedder: Embedder, path: Path) -> list[EpochReport]:
         history = [EpochReport(**report) for report in description(metadata)["history"]]
         embedder.load_state(tensors)
     except (RuntimeError, KeyError, TypeError, ValueError) as error:
-        why = " ".join(str(error).split())[:200]
-        raise StorageError(f"{path} does not fit this run ({why}). Start again with --overwrite") from error
+        raise StorageError(f"{path} does not fit this run ({one_line(error)}). Start again with --overwrite") from error
     return history

@@ -1,4 +1,4 @@
-"""Fixed points of a contraction, and gradients through them that keep none of the iterations.
+"""Fixed points of a contraction, with gradients that do not store the iterations.
 
 At a* = Φ(a*, θ) the implicit function theorem gives ∂L/∂θ = vᵀ ∂Φ/∂θ with v = g + Jᵀ v, where g = ∂L/∂a* and
 J = ∂Φ/∂a*. The second equation is a fixed point of the same contraction and is solved in the same way, with products

@@ -1,4 +1,4 @@
-"""Events as each of their two nodes saw them, so that the neighbours before an event are the entries before it.
+"""Events from the perspective of each of their two nodes; the history before an event is a prefix.
 
 An event between u and v is two records: one in the row of u, whose neighbour is v, and its mirror in the row of v. A
 row is in the order of time, and of the input where times are equal, so that the h neighbours that a node had last

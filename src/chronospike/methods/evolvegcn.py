@@ -1,4 +1,4 @@
-"""EvolveGCN (Pareja and others, 2020): graph convolutions whose weights a recurrent cell moves from step to step.
+"""EvolveGCN (Pareja and others, 2020): graph convolutions whose weights a recurrent cell updates at every step.
 
 The state of the cell is the weight matrix Q_t of a layer. It reads the matrix itself (-O), or of the layer's inputs the
 rows that a learned score puts first (-H). Weights move before they are used: those of the first step are not Q_0.
@@ -41,16 +41,18 @@ Variant = Literal["h", "o"]
 # Between which the slope of a negative input is drawn.
 _SLOPES = 1 / 8, 1 / 3
 _LAST_ALONE = (
-    "EvolveGCN-O with objective=last and readout=last reads the last graph alone: its weights move without looking at "
-    "any graph. Use objective=rolling or variant=h"
+    "EvolveGCN-O with objective=last and readout=last reads only the last graph: its weights are updated without "
+    "reading any graph. Use objective=rolling or variant=h"
 )
 
 
 class EvolveGCNSettings(FullGraphSettings):
     epochs: Count = Field(800, description="an epoch is one step on all training nodes")
     learning_rate: Positive = Field(5e-3, description="published for Elliptic: 0.001")
-    patience: Count = Field(100, description="epochs without a better validation score")
-    variant: Variant = Field("o", description="what moves the weights: 'h' their inputs, 'o' the weights alone")
+    patience: Count = Field(100, description="stop after this many epochs without a better validation score")
+    variant: Variant = Field(
+        "o", description="what the weights are updated from: 'h': also node embeddings, 'o': only the weights"
+    )
     hidden: Width = Field(128, description="width of both layers; published for Elliptic: 76 (h), 256 (o)")
     head: Width = Field(128, description="hidden width of the classifier; published for Elliptic: 510 (h), 307 (o)")
     objective: Literal["rolling", "last"] = Field(

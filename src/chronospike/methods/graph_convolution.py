@@ -1,4 +1,4 @@
-"""What methods share that convolve all nodes of every step: normalised adjacencies, their product, the full-graph loop.
+"""The base of methods that convolve all nodes of every step: normalised adjacencies, their product, the loop.
 
 The adjacency of step t is Â_t = D^-1/2 (A_t + I) D^-1/2 (Kipf and Welling, 2017). What the first layer reads of it,
 Â_t X_t, has no weights in it: it is computed once and kept.
@@ -42,17 +42,19 @@ class FullGraphSettings(TrainingSettings):
     """What methods on the full graph share."""
 
     epochs: Count = Field(200, description="an epoch is one step on all training nodes")
-    batch_size: Count = Field(1024, description="not used: a step takes all training nodes")
+    batch_size: Count = Field(1024, description="not used: every step uses all training nodes")
     learning_rate: Positive = 1e-3
     weight_decay: AtLeastZero = 0.0
     selection: Literal["macro_f1", "micro_f1", "last"] = Field(
-        "micro_f1", description="validation score of the best epoch; 'last' chooses none and takes the last"
+        "micro_f1", description="validation score that selects the best epoch; 'last': use the last epoch"
     )
-    patience: Count = Field(50, description="epochs without a better validation score")
-    graphs: Kind = Field("cumulative", description="edges of all steps so far, or 'evolving', of the step itself")
+    patience: Count = Field(50, description="stop after this many epochs without a better validation score")
+    graphs: Kind = Field(
+        "cumulative", description="edges of all steps so far, or, with 'evolving', only of the step itself"
+    )
     recompute: Literal["auto", "always", "never"] = Field(
         "auto",
-        description="compute activations once more for the gradient; 'auto': beyond 6 GB, if that halves memory",
+        description="recompute activations in the backward pass; 'auto': beyond 6 GB, if that halves memory",
     )
 
 

@@ -4,7 +4,7 @@ Both take the gradients of a batch of records at the values before the batch, ad
 sum, not of the mean, so that the learning rate is that of one record. The CPU does it in compiled functions, and the
 result is the same bits whatever the number of threads. A GPU does it in torch; there additions to a row come in any
 order, and the last digits differ from run to run. The order of the records and their negatives are the same on both.
-Where a step has few records, the CPU does it although there is a GPU: a GPU takes longer to be told of such a step.
+If a step has few records, it runs on the CPU even if there is a GPU, where launching it would take longer.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ from chronospike.rng import stream
 from chronospike.threads import default_threads, run_chunks
 from chronospike.training.task import Task
 
-# How often progress is told, in seconds.
+# Seconds between progress reports.
 _TELL_EVERY = 0.1
 # Records whose nodes are found at once, on the CPU and on a GPU.
 _CPU_AHEAD, _GPU_AHEAD = 2**14, 2**16
-# A thread with fewer records of a batch than this takes longer to be told than to work.
+# With fewer records of a batch than this, starting a thread takes longer than its work.
 _RECORDS_PER_THREAD = 256
 # Batches are joined on a GPU while together they touch at most this share of the rows.
 _TOUCHED, _MOST_JOINED = 1 / 16, 64
-# While a GPU is told of a step, two CPU cores do the work of about so many records.
+# In the time to launch a step on a GPU, two CPU cores process about this many records.
 _LEAST_ON_GPU = 512
 
 
 class HawkesSettings(EmbeddingSettings):
     """What both have."""
 
-    history: Count = Field(2, description="how many of a node's last neighbours are remembered")
-    negatives: Count = Field(10, description="noise nodes for a record")
-    learning_rate: Positive = Field(0.01, description="of one record: gradients of a batch are added up")
-    batch_size: Count = Field(1000, description="records whose gradients are taken at the same values")
+    history: Count = Field(2, description="number of last neighbours in a node's history")
+    negatives: Count = Field(10, description="negative samples per event")
+    learning_rate: Positive = Field(0.01, description="per event: gradients of a batch are summed")
+    batch_size: Count = Field(1000, description="events per update")
     gpu_batches: Annotated[int, Field(ge=0, lt=2**15)] = Field(
         0,
-        description="GPU: batches taken as one; 0: several on large graphs, while they touch 1/16 of the nodes, "
-        "and where that makes no 512 records, the CPU learns",
+        description="GPU: batches per update; 0: several on large graphs, as long as they touch 1/16 of the nodes; "
+        "with fewer than 512 events, updates run on the CPU",
     )
 
 
@@ -213,7 +213,7 @@ class HawkesEmbedder(Embedder):
                     loss += self.torch_step(slots.part(low, low + size))
                     done = min(len(order), first + low + size)
                     if time.perf_counter() - told > _TELL_EVERY or done == len(order):
-                        # Waits for the device, so that what is told is done.
+                        # Waits for the device, so that only finished work is reported.
                         on_batch(-(-done // size), total, loss.item() / done)
                         told = time.perf_counter()
         return loss.item() / len(order)

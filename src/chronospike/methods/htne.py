@@ -49,10 +49,10 @@ class HTNESettings(HawkesSettings):
 
     epochs: Count = 20
     decay_sign: Literal["official", "paper"] = Field(
-        "official", description="of the decay in the exponent: + as in the published program, or - as in the paper"
+        "official", description="sign of the decay in the exponent: + as in the published program, or - as in the paper"
     )
     mask: Literal["after", "before"] = Field(
-        "after", description="leave missing neighbours out after the softmax as in the published program, or before it"
+        "after", description="mask missing neighbours after the softmax as in the published program, or before it"
     )
 
 

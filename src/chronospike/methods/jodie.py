@@ -54,7 +54,7 @@ from chronospike.training.weights import description, load_weights
 _MOST_NODES, _MOST_BATCHES = 100_000, 4096
 # Of an update: its node, partners, times, roles, and where its states are.
 _INDEX_BYTES = 60
-# Nodes whose classes are told apart at once.
+# Nodes classified at once.
 _CHUNK = 65_536
 # In place of the number of a bad span.
 _NONE = 2**62
@@ -67,9 +67,11 @@ class JODIESettings(TrainingSettings):
     learning_rate: Positive = 1e-3
     weight_decay: AtLeastZero = 1e-5
     selection: Literal["macro_f1", "micro_f1", "last"] = Field(
-        "micro_f1", description="validation score of the best epoch; 'last' chooses none and takes the last"
+        "micro_f1", description="validation score that selects the best epoch; 'last': use the last epoch"
     )
-    patience: Count = Field(20, description="epochs without a better validation score; the published program does all")
+    patience: Count = Field(
+        20, description="stop after this many epochs without a better validation score; never in the published program"
+    )
     dimension: Width = Field(128, description="length of a node's state")
     mode: Literal["auto", "tbatch", "snapshot"] = Field(
         "auto",
@@ -77,16 +79,20 @@ class JODIESettings(TrainingSettings):
         "up to 100,000 nodes and 4,096 t-batches",
     )
     spans: Count = Field(
-        500, description="tbatch: steps of the optimiser per epoch; a span is also cut where a step of the graph begins"
+        500, description="tbatch: optimiser steps per epoch; a span is also cut where a step of the graph begins"
     )
     partner: Literal["mean", "last"] = Field(
         "mean", description="snapshot: what a node reads of its partners in a step, their mean or the last of them"
     )
-    tie: bool = Field(True, description="one cell for both ends of an event; without, one for sources, one for targets")
+    tie: bool = Field(
+        True, description="one recurrent cell for both ends of an event; if false, one for sources and one for targets"
+    )
     partner_features: bool = Field(False, description="an update also reads the partner's features of the step")
     join_features: bool = Field(True, description="classify a node's state together with its features")
-    self_supervised: AtLeastZero = Field(1.0, description="weight of the predicted partner and of the smoothness")
-    hidden: Width = Field(50, description="hidden units of the classifying head")
+    self_supervised: AtLeastZero = Field(
+        1.0, description="weight of the self-supervised loss (partner prediction and smoothness)"
+    )
+    hidden: Width = Field(50, description="hidden units of the classifier")
 
 
 class JODIENetwork(Network):

@@ -1,4 +1,4 @@
-"""The ways of JODIE through the events of a graph: t-batches, or one update of every active node in a step.
+"""The update order of JODIE: t-batches, or one update of every active node in a step.
 
 A *t-batch* holds events that have no node in common, so that all of them can be done at once: an event comes one batch
 after the last of its two nodes' earlier ones. A hub makes as many t-batches as it has events. A *snapshot* is the
@@ -139,7 +139,7 @@ def since_first(time: NDArray[Any]) -> NDArray[np.float64]:
         ticks = time.astype(np.int64).view(np.uint64)
         since = (ticks - ticks[0]).astype(np.float64)
     if not np.isfinite(since[-1]):
-        raise InputError("the times of the events lie too far apart. Import the graph with other times")
+        raise InputError("the times of the events are too far apart. Import the graph with other times")
     return np.asarray(since, dtype=np.float64)
 
 

@@ -214,10 +214,10 @@ class Unroll(torch.autograd.Function):
         roles, d = len(weights), states.shape[1]
         updates, back = len(lengths), weights.transpose(1, 2)
         for low, high in reversed(list(pairwise(span.batches))):
-            arriving, unit, length = gradient[low:high], states[low:high], lengths[low:high]
-            arriving.sub_(unit * (unit * arriving).sum(dim=1, keepdim=True)).div_(length)
-            arriving.mul_(1 - (unit * length).square())
-            taken = torch.bmm(arriving.view(roles, -1, d), back).view(-1, 2 * d)
+            grad_state, unit, length = gradient[low:high], states[low:high], lengths[low:high]
+            grad_state.sub_(unit * (unit * grad_state).sum(dim=1, keepdim=True)).div_(length)
+            grad_state.mul_(1 - (unit * length).square())
+            taken = torch.bmm(grad_state.view(roles, -1, d), back).view(-1, 2 * d)
             gradient.index_add_(0, own[low:high], taken[:, :d])
             gradient.index_add_(0, other[low:high], taken[:, d:])
         changes, read = gradient[:updates], torch.cat([states[own], states[other]], dim=1)

@@ -1,4 +1,4 @@
-"""Label propagation: the known labels diffused over the edges, with no learning at all."""
+"""Label propagation: the known labels diffused over the edges, without learned parameters."""
 
 from __future__ import annotations
 

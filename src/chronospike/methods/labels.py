@@ -28,23 +28,21 @@ class LabelsSettings(Settings):
     """What is read of the labels around a node, and the three classifiers."""
 
     folds: Annotated[int, Field(ge=2, le=1000)] = Field(
-        10, description="a labelled node reads the labels of the other folds only"
+        10, description="number of folds; a labelled node reads only the labels of the other folds"
     )
     recencies: tuple[AtLeastZero, ...] = Field(
         RECENCIES, description="an edge at step t weighs exp(-recency (1 - t / (T - 1))); labels are read for each"
     )
     diffusions: tuple[tuple[Annotated[float, Field(ge=0, lt=1)], Count], ...] = Field(
-        DIFFUSIONS, description="[alpha, rounds] of each diffusion of the labels, beside one and two hops"
+        DIFFUSIONS, description="[alpha, rounds] of each diffusion of the labels, in addition to one and two hops"
     )
     strength: Positive = Field(1.0, description="logistic regression: inverse penalty")
-    trees: Count = Field(200, description="extra trees: how many")
-    leaf_nodes: Count = Field(3, description="extra trees: fewest training nodes in a leaf")
-    boosting_rounds: Count = Field(60, description="gradient boosting: rounds, a tree per class each")
-    boosting_leaves: Annotated[int, Field(ge=2, lt=2**31)] = Field(
-        15, description="gradient boosting: leaves of a tree"
-    )
-    learning_rate: Positive = Field(0.1, description="gradient boosting: share of each tree")
-    max_nodes: Count = Field(50_000, description="at most so many training nodes, the classes in proportion")
+    trees: Count = Field(200, description="extra trees: number of trees")
+    leaf_nodes: Count = Field(3, description="extra trees: minimum training nodes in a leaf")
+    boosting_rounds: Count = Field(60, description="gradient boosting: rounds, each with a tree per class")
+    boosting_leaves: Annotated[int, Field(ge=2, lt=2**31)] = Field(15, description="gradient boosting: leaves per tree")
+    learning_rate: Positive = Field(0.1, description="gradient boosting: learning rate")
+    max_nodes: Count = Field(50_000, description="maximum number of training nodes; more are subsampled by class")
 
 
 class Labels(SimpleLearner[LabelsSettings]):

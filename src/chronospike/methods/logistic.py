@@ -1,4 +1,4 @@
-"""Logistic regression on the features of the last step: what they say of a node without its neighbours or its past."""
+"""Logistic regression on the features of the last step, without neighbours or history."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class LogisticSettings(Settings):
     """Logistic regression with an L2 penalty."""
 
     strengths: Annotated[tuple[Positive, ...], Field(min_length=1)] = Field(
-        (1.0, 0.1, 0.01), description="inverse penalties tried; validation Macro-F1 chooses, the first of equals"
+        (1.0, 0.1, 0.01), description="inverse penalties to try; chosen by validation Macro-F1, the first on ties"
     )
-    max_nodes: Count = Field(20_000, description="at most so many training nodes, the classes in proportion")
-    max_work: Count = Field(25_000_000, description="at most so many nodes times features times classes a pass")
+    max_nodes: Count = Field(20_000, description="maximum number of training nodes; more are subsampled by class")
+    max_work: Count = Field(25_000_000, description="maximum of nodes × features × classes per pass")
 
 
 class Logistic(SimpleLearner[LogisticSettings]):

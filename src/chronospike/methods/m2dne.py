@@ -51,12 +51,14 @@ class M2DNESettings(HawkesSettings):
     """Defaults of the published program for DBLP."""
 
     epochs: Count = 100
-    history: Count = Field(5, description="how many of a node's last neighbours are remembered")
-    negatives: Count = Field(5, description="noise nodes for each of the two nodes of a record")
-    learning_rate: Positive = Field(0.02, description="of one record: gradients of a batch are added up")
-    batch_size: Count = Field(100, description="records whose gradients are taken at the same values")
+    history: Count = Field(5, description="number of last neighbours in a node's history")
+    negatives: Count = Field(5, description="negative samples for each of the two nodes of an event")
+    learning_rate: Positive = Field(0.02, description="per event: gradients of a batch are summed")
+    batch_size: Count = Field(100, description="events per update")
     epsilon: Share = Field(0.4, description="share of the macro part in the loss")
-    train_attention: bool = Field(False, description="learn W, a and the linear layer, which stay as drawn if not")
+    train_attention: bool = Field(
+        False, description="train W, a and the linear layer; if false, they stay as initialised"
+    )
     tie_delta: bool = Field(
         True, description="one table of decays for both sides as in the published program; else one for each"
     )
@@ -258,7 +260,7 @@ class M2DNEEmbedder(HawkesEmbedder):
 class M2DNE(HawkesLearner[M2DNESettings]):
     name = "m2dne"
     title = "M2DNE"
-    summary = "embeddings by attention over the past of both nodes of an event, and by the growth of the network"
+    summary = "embeddings by attention over the histories of both nodes of an event, and the growth of the network"
     settings_type = M2DNESettings
     sides = 2
 

@@ -52,7 +52,7 @@ def m2dne_gradients(
     near, found, gains = np.empty((2, count)), np.empty((2, count)), np.empty((2, count))
     far, weights, influence = np.empty((2, history)), np.empty((2, history)), np.empty((2, history))
     scores, fades, shares = np.empty((2, history)), np.empty((2, history)), np.empty((2, history))
-    values, kernel, bent = np.empty((2, history)), np.empty((2, history)), np.empty((2, history))
+    values, kernel, activated = np.empty((2, history)), np.empty((2, history)), np.empty((2, history))
     level, fade, out, mix = np.empty(2), np.empty(2), np.empty(2), np.empty(2)
     for b in range(low, high):
         if b + 1 < high:
@@ -65,7 +65,7 @@ def m2dne_gradients(
             used = decays[nodes[b, 0]] if is_tied else own
             _attend(
                 vectors, attention, nodes, gaps, b, side, past, lengths[b, side], own, used,
-                scores, fades, bent, shares, values, kernel, level, fade,
+                scores, fades, activated, shares, values, kernel, level, fade,
             )  # fmt: skip
             out[side] = math.tanh(level[side] * fade[side] + bias[0])
         mix[0] = 1.0 / (1.0 + math.exp(out[1] - out[0]))
@@ -117,7 +117,7 @@ def _projections(vectors: Any, node: Any, attention: Any) -> Any:
 @njit(forceinline=True)
 def _attend(
     vectors: Any, attention: Any, nodes: Any, gaps: Any, b: Any, side: Any, past: Any, length: Any, own: Any, used: Any,
-    scores: Any, fades: Any, bent: Any, shares: Any, values: Any, kernel: Any, level: Any, fade: Any,
+    scores: Any, fades: Any, activated: Any, shares: Any, values: Any, kernel: Any, level: Any, fade: Any,
 ) -> None:  # fmt: skip
     """Attention of one side to its neighbours, and what they add up to for the mix of both sides.
 
@@ -131,9 +131,9 @@ def _attend(
         _, key, values[side, i] = _projections(vectors, nodes[b, past + i], attention)
         scores[side, i] = base + key
         fades[side, i] = math.exp(-used * gap)
-        bent[side, i] = fades[side, i] * scores[side, i] * (1.0 if scores[side, i] > 0 else _LEAK)
+        activated[side, i] = fades[side, i] * scores[side, i] * (1.0 if scores[side, i] > 0 else _LEAK)
         kernel[side, i] = math.exp(own * gap) if i < length else 0.0
-    softmax(bent[side], shares[side], history)
+    softmax(activated[side], shares[side], history)
     level[side], fade[side] = 0.0, math.exp(-own * mean)
     for i in range(length):
         level[side] += shares[side, i] * values[side, i]

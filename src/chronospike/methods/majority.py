@@ -1,4 +1,4 @@
-"""The class shares of the known nodes, for everyone: what any method must beat."""
+"""Predicts the class frequencies of the known nodes for every node: the lower bound for any method."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chronospike.training.task import Nodes, Task
 class Majority(SimpleLearner[Settings]):
     name = "majority"
     title = "majority class"
-    summary = "the class shares of the labelled nodes, for every node"
+    summary = "the class frequencies of the labelled nodes, for every node"
     needs_features = False
 
     def answer(self, task: Task, known: Nodes) -> Answer:

@@ -33,7 +33,7 @@ from chronospike.methods.graph_convolution import (
 from chronospike.training.task import Nodes, Task
 
 # Inference gives the recurrent layers this many nodes at a time, the last of them padded: products of other shapes may
-# round differently, and what is said of a node must not depend on what else is asked for.
+# round differently, and the result for a node must not depend on the other nodes of a batch.
 LANE, GPU_LANE = 1024, 16384
 
 Call = Callable[..., Any]
@@ -41,13 +41,15 @@ Call = Callable[..., Any]
 
 class MPNNLSTMSettings(FullGraphSettings):
     epochs: Count = Field(200, description="an epoch is one step on all training nodes; published: 300")
-    patience: Count = Field(50, description="epochs without a better validation score; published: 100")
+    patience: Count = Field(
+        50, description="stop after this many epochs without a better validation score; published: 100"
+    )
     hidden: Width = Field(64, description="width of every layer")
     dropout: Dropout = 0.5
     skip: Literal["last", "full", "none"] = Field(
-        "last", description="inputs beside the LSTMs' states: of the last step, of all (published), or none"
+        "last", description="skip connection from the inputs: of the last step, of all (published), or none"
     )
-    chunk: Count = Field(100_000, description="nodes that the LSTMs take at a time; changes memory, not results")
+    chunk: Count = Field(100_000, description="nodes that the LSTMs process at a time; affects memory, not results")
 
     def check(self) -> None:
         super().check()

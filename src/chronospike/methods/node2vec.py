@@ -1,4 +1,4 @@
-"""node2vec: skip-gram on random walks that remember the node before, over the edges of all steps together.
+"""node2vec: skip-gram on second-order random walks over the edges of all steps together.
 
 With p = q = 1 it is DeepWalk, to the bit.
 """
@@ -19,16 +19,16 @@ Odds = Annotated[float, Field(ge=1e-6, le=1e6)]
 class Node2VecSettings(SkipGramSettings):
     """node2vec. The published program has p = q = 1, which is DeepWalk; its authors choose both by validation."""
 
-    p: Odds = Field(1.0, description="return parameter: above 1, a walk goes back to the node before less often")
+    p: Odds = Field(1.0, description="return parameter: above 1, a walk returns to the previous node less often")
     q: Odds = Field(
-        0.5, description="in-out parameter: below 1, a walk prefers nodes that are no neighbours of the node before"
+        0.5, description="in-out parameter: below 1, a walk prefers nodes that are not neighbours of the previous node"
     )
 
 
 class Node2Vec(SkipGramLearner[Node2VecSettings]):
     name = "node2vec"
     title = "node2vec"
-    summary = "skip-gram on random walks with a memory, then logistic regression"
+    summary = "skip-gram on second-order random walks, then logistic regression"
     settings_type = Node2VecSettings
 
     def bias(self, graph: DynamicGraph) -> Bias:

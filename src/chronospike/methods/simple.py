@@ -1,4 +1,4 @@
-"""What methods without weights of their own share: they answer for all nodes at once, and learn again when loaded.
+"""The base of methods that store no weights: they predict all nodes at once, and are fitted again when loaded.
 
 Learning again gives the same answer for the same labels and seed, so a run of such a method keeps nothing but them.
 """

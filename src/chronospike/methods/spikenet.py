@@ -1,4 +1,4 @@
-"""SpikeNet (Li et al., AAAI 2023): spiking neurons over sampled neighbourhoods, all steps read out together.
+"""SpikeNet (Li et al., AAAI 2023): spiking neurons over sampled neighbourhoods, with a joint readout of all steps.
 
 At every step t each root samples neighbours and neighbours of these. Layer l, for the mean over sampled neighbours u:
 
@@ -50,7 +50,7 @@ from chronospike.training.lanes import aligned_width, evaluating, in_lanes
 from chronospike.training.learner import Progress
 from chronospike.training.memory import require_device_bytes
 from chronospike.training.network import Network
-from chronospike.training.node_features import input_width
+from chronospike.training.node_features import input_width, is_static
 from chronospike.training.run_folder import RunFolder
 from chronospike.training.settings import TrainingSettings
 from chronospike.training.task import Nodes, Task
@@ -69,12 +69,12 @@ class SpikeNetSettings(TrainingSettings):
     """
 
     fanouts: tuple[Count, ...] = Field((5, 2), min_length=1, max_length=16, description="neighbours sampled per layer")
-    p: Share = Field(0.5, description="share of neighbours from all steps so far; the rest is of the step itself")
+    p: Share = Field(0.5, description="share of neighbours from all steps so far; the rest are from the step itself")
     sampler: Literal["official", "uniform"] = Field(
-        "official", description="'official' has the published one's bias against the last neighbours of a row"
+        "official", description="'official': with the published sampler's bias against the last neighbours of a node"
     )
     hidden: tuple[Width, ...] = Field((128, 10), min_length=1, max_length=16, description="channels per layer")
-    dropout: Dropout = Field(0.7, description="on the spikes between layers")
+    dropout: Dropout = Field(0.7, description="dropout on the spikes between layers")
     neuron: Literal["lif", "if", "plif"] = Field(
         "lif", description="'if': no leak and a fixed threshold; 'plif': τ is learned, one for each layer"
     )
@@ -82,16 +82,16 @@ class SpikeNetSettings(TrainingSettings):
     surrogate: Surrogate = Field("sigmoid", description="gradient of the spike; kernels know 'sigmoid' and 'rational'")
     alpha: Positive = Field(1.0, description="slope of the surrogate")
     threshold_decay: Annotated[float, Field(ge=0, le=1)] = 0.7
-    threshold_jump: AtLeastZero = Field(0.2, description="what a spike adds to the threshold")
+    threshold_jump: AtLeastZero = Field(0.2, description="increase of the threshold after a spike")
     standardise_over: Literal["seen", "all"] = Field(
-        "all", description="made features, over the nodes seen by each step, or over all as in the paper"
+        "all", description="standardise computed features over the nodes seen by each step, or over all as in the paper"
     )
     weight_decay: AtLeastZero = 0.01
-    clip: AtLeastZero = Field(0.0, description="largest gradient norm; 0 turns clipping off")
+    clip: AtLeastZero = Field(0.0, description="maximum gradient norm; 0 turns clipping off")
     selection: Literal["macro_f1", "micro_f1", "last"] = Field(
-        "micro_f1", description="validation score of the best epoch; 'last' chooses none and takes the last"
+        "micro_f1", description="validation score that selects the best epoch; 'last': use the last epoch"
     )
-    patience: Count = Field(100, description="epochs without a better validation score")
+    patience: Count = Field(100, description="stop after this many epochs without a better validation score")
 
     def check(self) -> None:
         super().check()
@@ -234,13 +234,13 @@ class SpikingLearner(GradientLearner[Kind]):
 
     def require_memory(self, graph: DynamicGraph, to_make: int, train: int, device: torch.device) -> None:
         width = input_width(graph) + to_make * self.settings.feature_dimension
-        needed = self.memory(graph, width, _is_static(graph) and not to_make, train)
+        needed = self.memory(graph, width, is_static(graph) and not to_make, train)
         require_device_bytes(needed, f"{self.name} on this graph", device, self.memory_advice)
 
     def estimate(self, graph: DynamicGraph, width: int) -> dict[str, Any]:
         s = self.settings
         train = int((s.ratio - s.validation) * len(graph.labelled))
-        static = _is_static(graph) and width == input_width(graph)
+        static = is_static(graph) and width == input_width(graph)
         return {"epochs": s.epochs, "memory_bytes": self.memory(graph, width, static, train)}
 
     def load(self, task: Task, run: RunFolder) -> GradientFitted | BagFitted:
@@ -256,12 +256,8 @@ class SpikingLearner(GradientLearner[Kind]):
 class SpikeNet(SpikingLearner[SpikeNetSettings]):
     name = "spikenet"
     title = "SpikeNet"
-    summary = "spiking neurons over sampled neighbours, the spikes of all steps side by side"
+    summary = "spiking neurons over sampled neighbours, with a linear readout of the spikes of all steps"
     settings_type = SpikeNetSettings
 
     def network(self, task: Task, training: bool = True) -> SpikeNetNetwork:
         return SpikeNetNetwork(task, self.settings, training)
-
-
-def _is_static(graph: DynamicGraph) -> bool:
-    return graph.features is not None and graph.features.ndim == 2 and not graph.made_features

@@ -1,4 +1,4 @@
-"""The graphs of the steps that a method embeds, chosen from those of a dynamic graph, and their edges."""
+"""The graphs of the steps that a method embeds, selected from those of a dynamic graph, and their edges."""
 
 from __future__ import annotations
 

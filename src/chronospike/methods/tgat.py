@@ -43,7 +43,7 @@ from chronospike.training.lanes import aligned, aligned_width
 from chronospike.training.learner import Progress
 from chronospike.training.memory import require_device_bytes
 from chronospike.training.network import Network
-from chronospike.training.node_features import NodeFeatures, input_width
+from chronospike.training.node_features import NodeFeatures, input_width, is_static
 from chronospike.training.settings import TrainingSettings
 from chronospike.training.task import Nodes, Task
 
@@ -66,10 +66,10 @@ class TGATSettings(TrainingSettings):
         "uniform", description="events before the query: drawn with replacement, or the most recent ones"
     )
     dimension: Annotated[int, Field(ge=0, le=2**20)] = Field(
-        0, description="width of the layers and of the time encoding; 0: as many as there are features"
+        0, description="width of the layers and of the time encoding; 0: the number of features"
     )
     edge_block: bool = Field(
-        False, description="room for edge features, which are zero: the parameter count of the published network"
+        False, description="width of edge features, which are zero: gives the published parameter count"
     )
     dropout: Dropout = 0.1
     head: Literal["linear", "mlp"] = Field(
@@ -79,7 +79,7 @@ class TGATSettings(TrainingSettings):
     learning_rate: Positive = 1e-3
     weight_decay: AtLeastZero = 0.0
     selection: Literal["macro_f1", "micro_f1", "last"] = Field(
-        "micro_f1", description="validation score of the best epoch; 'last' chooses none and takes the last"
+        "micro_f1", description="validation score that selects the best epoch; 'last': use the last epoch"
     )
 
 
@@ -322,15 +322,11 @@ class TGAT(GradientLearner[TGATSettings]):
 
     def require_memory(self, graph: DynamicGraph, to_make: int, train: int, device: torch.device) -> None:
         width = input_width(graph) + to_make * self.settings.feature_dimension
-        needed = least_bytes(graph, self.settings, width, _is_static(graph) and not to_make, train)
+        needed = least_bytes(graph, self.settings, width, is_static(graph) and not to_make, train)
         require_device_bytes(needed, f"{self.name} on this graph", device, self.memory_advice)
 
     def estimate(self, graph: DynamicGraph, width: int) -> dict[str, Any]:
         s = self.settings
         train = int((s.ratio - s.validation) * len(graph.labelled))
-        static = _is_static(graph) and width == input_width(graph)
+        static = is_static(graph) and width == input_width(graph)
         return {"epochs": s.epochs, "memory_bytes": least_bytes(graph, s, width, static, train)}
-
-
-def _is_static(graph: DynamicGraph) -> bool:
-    return graph.features is not None and graph.features.ndim == 2 and not graph.made_features

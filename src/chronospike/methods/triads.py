@@ -1,4 +1,4 @@
-"""What DynamicTriad draws for an iteration: the edges of every step, corrupted edges and open triads.
+"""The samples of DynamicTriad for an iteration: the edges of every step, corrupted edges and open triads.
 
 An *open triad* of a step is a centre c with two neighbours a and b that are not adjacent. It closes if a-b is an edge
 of the next step. Which of the common neighbours of a and b closed it is hidden, so that a closed triad counts by how

@@ -1,4 +1,4 @@
-"""Spatial aggregation over a sampled neighbourhood (Eq. 8-9), and the two it is compared with.
+"""Spatial aggregation over a sampled neighbourhood (Eq. 8-9), and two simpler aggregators.
 
 Each aggregator turns targets `[..., D]` and their S neighbours `[..., S, D]` into inputs `[..., C]` for the
 neurons:  h_v = W_s x_v + b_s + Σ_u w_vu (W_n x_u + b_n).  They differ in the weights w: learned attention,

@@ -1,4 +1,4 @@
-"""The one choice of kernels: which implementation each operation takes on a device, and why.
+"""Choosing kernels: which implementation each operation uses on a device, and why.
 
 plain    torch's own operations, in the order of the paper: what every other one is held to
 folded   torch's own operations, of the Transformer's last query alone (`TemporalTransformer.forward`)

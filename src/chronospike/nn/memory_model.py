@@ -1,4 +1,4 @@
-"""The memory that a batch takes on a GPU with its kernels, written out: what `nn/kernels/` allocates and keeps.
+"""The GPU memory of a batch with its kernels, in formulas: what `nn/kernels/` allocates and keeps.
 
 Per layer, with n targets and M positions: the projections of targets and neighbours, `[T, n + M - B, C]` in half or
 single precision, and states `[T, n, C]` in single precision: the neurons' inputs, their membranes, their spikes.

@@ -1,4 +1,4 @@
-"""What is read of a root beside its trees: the labels it met step by step, and numbers that describe it.
+"""Inputs about a root itself: the label sequence of its neighbours, and features that describe it.
 
 Only roots have them. A neighbour's would hand the root its own label back.
 """

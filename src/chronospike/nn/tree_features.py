@@ -1,4 +1,4 @@
-"""The features of sampled trees, as the network reads them: row by row, or by reference to a table of all nodes."""
+"""The features of sampled trees as the network reads them: as rows, or by reference to a table of all nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes in batches, in an order that depends on the seed and the epoch alone."""
+"""Nodes in batches, in an order that depends only on the seed and the epoch."""
 
 from __future__ import annotations
 

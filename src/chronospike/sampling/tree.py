@@ -1,4 +1,4 @@
-"""What a sampler returns: the neighbourhoods of a batch at every step, as one tensor."""
+"""The output of a sampler: the neighbourhoods of a batch at every step, as one tensor."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Several networks, each on the labelled nodes without one fold, and what is made of them: a bag.
+"""Several networks, each trained without one fold of the labelled nodes, and their combination: a bag.
 
-Every labelled node is left out by one network, whose probabilities of it are *out of fold*. They choose the weights of
-networks and second stage, and the temperature, and say honestly, from all labelled nodes, what score is to be expected.
-Where an epoch is chosen, nodes beside the fold choose it.
+Every labelled node is left out by one network, whose probabilities for it are *out of fold*. They select the weights of
+networks and second stage, and the temperature, and give an estimate of the score from all labelled nodes. If the best
+epoch is selected, it is on nodes outside the fold.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from chronospike.data.label_features import stratified_folds
-from chronospike.errors import StorageError
+from chronospike.errors import StorageError, one_line
 from chronospike.files import atomic_file, require_readable
 from chronospike.rng import stream
 from chronospike.training.calibration import with_temperature
@@ -80,7 +80,7 @@ def make_folds(task: Task, wanted: int) -> tuple[Folds | None, str]:
     """
     labels = task.labels(task.known)
     if len(labels) < _FEWEST or len(np.unique(labels)) < 2:
-        return None, f"one network: {len(labels)} labelled nodes are too few for {wanted} folds"
+        return None, f"training one network: {len(labels)} labelled nodes are too few for {wanted} folds"
     sizes = np.bincount(labels)
     rarest = int(np.where(sizes > 0, sizes, len(labels)).argmin())
     count = max(2, min(wanted, int(sizes[rarest])))
@@ -321,8 +321,8 @@ def _second_stage(
         return {name: rows[:, classes:] if name == LABELS_ALONE else rows for name in wanted}
 
     def rows_without(left_out: NDArray[np.bool_]) -> dict[str, NDArray[np.float32]]:
-        # A label that is to be foretold is not read around the others, either: with the rows of one neighbour in a leaf
-        # of a tree it tells on its node, and random labels of PubMed then look 41.4 % right instead of 39.9.
+        # Labels to predict are not read around other nodes either: with the rows of one neighbour in a leaf of a tree,
+        # they leak, and random labels of PubMed then score 41.4 % instead of 39.9.
         rest = np.setdiff1d(task.known, folds.nodes[left_out])
         around = task.divided(rest, rest[:0], forget=True).tables.features
         return read_by(stage_rows(logs, task, folds.nodes, around))
@@ -386,7 +386,7 @@ def read_out_of_fold(path: Path) -> pa.Table:
     try:
         return pq.read_table(path, page_checksum_verification=True).combine_chunks()
     except (pa.ArrowException, OSError) as error:
-        raise StorageError(f"{path} is damaged ({' '.join(str(error).split())[:200]}). Train the run again") from error
+        raise StorageError(f"{path} is damaged ({one_line(error)}). Train the run again") from error
 
 
 def _placed(table: pa.Table, task: Task, path: Path, count: int) -> tuple[Folds, Values]:
@@ -403,7 +403,7 @@ def _placed(table: pa.Table, task: Task, path: Path, count: int) -> tuple[Folds,
         if not ((values >= 0) & (values <= 1)).all():
             raise ValueError("a probability is out of range")
     except (pa.ArrowException, KeyError, ValueError, TypeError) as error:
-        raise StorageError(f"{path} is damaged ({' '.join(str(error).split())[:200]}). Train the run again") from error
+        raise StorageError(f"{path} is damaged ({one_line(error)}). Train the run again") from error
     here = np.isin(places, task.known)
     return Folds(places[here], number[here]), values[here]
 

@@ -1,4 +1,4 @@
-"""Probabilities that mean what they say: a temperature, how far off they are, and what leaving out unsure nodes buys.
+"""Calibration of probabilities: a temperature, the calibration error, and leaving out uncertain nodes.
 
 Temperature scaling (Guo et al., 2017): p becomes softmax(log p / temperature). It changes how sure a prediction is and
 never which class it is.

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from chronospike.errors import StorageError
+from chronospike.errors import StorageError, one_line
 from chronospike.files import atomic_file, require_readable
 from chronospike.training.loop import EpochReport, State, Trainer
 
@@ -60,7 +60,7 @@ def load_checkpoint(trainer: Trainer, path: Path) -> None:
         trainer.optimiser.load_state_dict(groups["optimiser"])
         trainer.state = _state(json.loads(metadata["state"]))
     except (RuntimeError, KeyError, TypeError, ValueError) as error:
-        raise StorageError(f"{path} does not fit this run: {' '.join(str(error).split())[:200]}") from error
+        raise StorageError(f"{path} does not fit this run: {one_line(error)}") from error
 
 
 def read_state(path: Path) -> State:
@@ -90,8 +90,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             metadata = dict(file.metadata() or {})
     except (SafetensorError, OSError, ValueError) as error:
-        why = " ".join(str(error).split())[:200]
-        raise StorageError(f"{path} is damaged ({why}). Start again with --overwrite") from error
+        raise StorageError(f"{path} is damaged ({one_line(error)}). Start again with --overwrite") from error
     if metadata.get("format") != FORMAT or metadata.get("version") != VERSION:
         raise StorageError(f"{path} is not a checkpoint this chronospike can read. Start again with --overwrite")
     if metadata.get("sha256") != _digest(tensors, metadata.get("state", "")):

@@ -1,4 +1,4 @@
-"""From what networks say to what is predicted: an ensemble with a second stage, if there is one, and a temperature.
+"""From the networks' outputs to predictions: an ensemble with a second stage, if there is one, and a temperature.
 
 All of it is learned from probabilities of nodes whose labels the network in question has not learned from.
 """
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from chronospike.errors import StorageError
+from chronospike.errors import StorageError, one_line
 from chronospike.files import atomic_file, require_readable
 from chronospike.training.calibration import fit_temperature, with_temperature
 from chronospike.training.second_stage import SecondStage
@@ -110,7 +110,7 @@ class FinalStage:
             if entry["format"] == _EARLIER:
                 raise ValueError("it was written by an earlier version")
             if entry["format"] != FORMAT or entry.pop("sha256") != _digest(tensors, entry):
-                raise ValueError("it is not what was written")
+                raise ValueError("its checksum is wrong")
             held_out = {
                 str(part): {name: float(scores[name]) for name in ("macro_f1", "micro_f1")}
                 for part, scores in dict(entry["held_out"]).items()
@@ -130,8 +130,9 @@ class FinalStage:
             }
             return cls(stages, weights, temperature, str(entry["chosen_on"]), nodes, held_out)
         except (SafetensorError, OSError, AttributeError, KeyError, TypeError, ValueError, StorageError) as error:
-            why = " ".join(str(error).split())[:200]
-            raise StorageError(f"{path} is damaged or of another version ({why}). Train the run again") from error
+            raise StorageError(
+                f"{path} is damaged or of another version ({one_line(error)}). Train the run again"
+            ) from error
 
 
 def _digest(tensors: Mapping[str, NDArray[Any]], entry: Mapping[str, Any]) -> str:

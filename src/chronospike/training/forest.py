@@ -1,4 +1,4 @@
-"""Ensembles of trees as plain arrays: to be stored without pickle, and to predict without scikit-learn.
+"""Ensembles of trees as plain arrays, to store them without pickle and to predict without scikit-learn.
 
 Each row adds up its trees in their order, so the sums have the same bits on any machine and any number of threads.
 """

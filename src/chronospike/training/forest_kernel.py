@@ -1,4 +1,4 @@
-"""The compiled part of `chronospike.training.forest`: following trees."""
+"""The compiled part of `chronospike.training.forest`: tree traversal."""
 
 from __future__ import annotations
 

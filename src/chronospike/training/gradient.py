@@ -1,4 +1,4 @@
-"""Methods trained by gradient: one way to train with checkpoints, to train again on all labels, to save and to load.
+"""The base of methods trained by gradient: training with checkpoints, refit on all labels, saving and loading.
 
 The first fit holds the validation nodes out and finds the best epoch. With `refit` a second one begins again from the
 same initial weights with all the labels, on the same schedule, and stops after as many epochs. Whatever is chosen by
@@ -155,7 +155,7 @@ class GradientLearner(Learner[Trained]):
             complete=len(networks) == folds.count and not context.is_late(),
         )
         if s.second_stage != "none":
-            context.note(f"choosing a second stage on {len(task.known):,} labelled nodes")
+            context.note(f"fitting the second stage on {len(task.known):,} labelled nodes")
         return finish(task, networks, folds, s, cost, context.is_late, context.on_stage)
 
     def load(self, task: Task, run: RunFolder) -> GradientFitted | BagFitted:
@@ -304,7 +304,7 @@ def _parameters(network: Network) -> int:
 
 
 def _of_fold(watcher: Watcher | None, fold: int, epochs: int) -> Watcher | None:
-    """The same watcher, told of the epochs of all folds in one row."""
+    """The same watcher, with the epochs of all folds counted in one sequence."""
     if watcher is None or watcher.on_batch is None:
         return watcher
     on_batch = watcher.on_batch

@@ -1,4 +1,4 @@
-"""What results were made with: the machine and the versions that decide the bits."""
+"""The machine and the versions that results depend on to the bit."""
 
 from __future__ import annotations
 

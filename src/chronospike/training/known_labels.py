@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.splits import Split
-from chronospike.errors import InputError, StorageError
+from chronospike.errors import InputError, StorageError, one_line
 from chronospike.files import atomic_file, require_readable
 
 Nodes = NDArray[np.int64]
@@ -90,7 +90,7 @@ class KnownLabels:
         except FileNotFoundError as error:
             raise StorageError(f"{path} is missing. Train the model again") from error
         except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
-            raise StorageError(f"{path} is damaged ({' '.join(str(error).split())[:200]})") from error
+            raise StorageError(f"{path} is damaged ({one_line(error)})") from error
         if len(codes) and not 0 <= codes.min() <= codes.max() < classes:
             raise StorageError(f"{path} names class {codes.max()}, and the model has {classes} classes")
         return known

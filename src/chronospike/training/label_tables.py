@@ -1,4 +1,4 @@
-"""What the known labels and the edges say of every node of a task, made when it is first asked for.
+"""Features of every node of a task from known labels and edges, computed when first needed.
 
 The known labels are those of training and validation nodes. A validation node chooses by its own label, which it never
 reads itself; its neighbours may.

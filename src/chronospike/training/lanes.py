@@ -1,4 +1,4 @@
-"""The same bits for a node, whatever else is asked for with it.
+"""Bit-identical results for a node in any batch.
 
 Matrix products may round differently when their shapes differ, or where a row lies in memory, and a threshold turns a
 rounding into a spike. So a module always sees lanes of one fixed size, the last one padded, of rows that begin at whole

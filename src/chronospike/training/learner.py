@@ -1,7 +1,7 @@
-"""The protocol of a method: a learner is fitted to a task, and what comes out answers for any nodes.
+"""The interface of a method: a learner is fitted to a task, and the result predicts any nodes.
 
-A learner lives in one file of `methods/` and has one line in its registry. Runs, commands, comparisons and reports know
-it by the two classes here alone.
+A learner is one file of `methods/` and one line in its registry. Runs, commands, comparisons and reports use only the
+two classes here.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class Cost:
 
 @dataclass(frozen=True)
 class FitContext:
-    """What surrounds a fit; none of it changes what is learned.
+    """The surroundings of a fit, which do not change what is learned.
 
     Attributes:
         run: the folder that checkpoints and the log of epochs go to, if any.
         resume: begin with the checkpoints that are there.
-        watcher: is told of every batch and epoch.
-        on_note: is told, in a line, of what a user might not expect.
-        on_stage: is told how many fits of a second stage are done, and of how many.
+        watcher: called for every batch and epoch.
+        on_note: called with a line about anything unexpected.
+        on_stage: called with the number of finished fits of a second stage, and of all.
         deadline: on the clock of `time.monotonic`; what is not done by then is left out.
         stop: if it is set, the same happens at once.
     """
@@ -101,7 +101,7 @@ class Fitted(ABC):
 
     @property
     def calibration(self) -> FinalStage | None:
-        """The temperature of its probabilities and where that comes from; None if they are as they came."""
+        """The temperature of its probabilities and its origin; None if they are not calibrated."""
         return None
 
     @abstractmethod

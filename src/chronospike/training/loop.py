@@ -78,7 +78,7 @@ class State:
 
 @dataclass
 class Watcher:
-    """What is told of progress; each may be left out. An exception raised here stops the training cleanly."""
+    """Callbacks for progress; each may be None. An exception raised here stops the training cleanly."""
 
     on_batch: Callable[[int, int, int, float], None] | None = None  # epoch, batch, batches, loss
     on_epoch: Callable[[EpochReport], None] | None = None

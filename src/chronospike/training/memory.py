@@ -1,4 +1,4 @@
-"""Memory is asked for before it is taken, and running out of it ends with one line that says what to lower."""
+"""Memory checks before a fit, and one-line errors that say what to lower."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the training loop asks of a method: a module, what it reads for a batch of nodes, and its loss."""
+"""The interface between the training loop and a method: a module, its inputs for a batch of nodes, and its loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a method reads of a node: its own attributes, encoded column by column, then the made features, standardised."""
+"""The input features of nodes: own attributes, encoded column by column, then computed features, standardised."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ def input_width(graph: DynamicGraph) -> int:
     """What `NodeFeatures` of the graph would give for each node; 0 without features."""
     own = 0 if graph.features is None else AttributeEncoder.fit(graph.features, graph.columns).width
     return own + sum(int(made.shape[-1]) for made in graph.made_features)
+
+
+def is_static(graph: DynamicGraph) -> bool:
+    """Whether `NodeFeatures` of the graph are the same at all steps."""
+    return graph.features is not None and graph.features.ndim == 2 and not graph.made_features
 
 
 class NodeFeatures:

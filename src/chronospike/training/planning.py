@@ -1,4 +1,4 @@
-"""How much training fits into a given time: a few batches are timed, and the first plan of a row that fits is taken."""
+"""Fitting training into a time limit: a few batches are timed, and the first plan in a list that fits is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run says about nodes, as a table by the user's own ids."""
+"""The predictions of a run, as a table by the user's own ids."""
 
 from __future__ import annotations
 

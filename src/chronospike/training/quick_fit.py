@@ -1,4 +1,4 @@
-"""What fits of scikit-learn's share."""
+"""Helpers for fits of scikit-learn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run has learned of the nodes as input features of another: any method's embeddings as a feature set."""
+"""The embeddings of a run as input features of another, stored as a feature set."""
 
 from __future__ import annotations
 

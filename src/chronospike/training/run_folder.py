@@ -1,4 +1,4 @@
-"""A run is a folder: what was asked, how it went, and what came out.
+"""The folder of a run: settings, log and results.
 
 config.yaml          the method and every setting
 run.json             the graph with fingerprints of its data and of its edges, the feature set, the preset, the command,
@@ -10,7 +10,7 @@ checkpoint/          what an interrupted run resumes from
 model.safetensors    the weights of the best epoch, of a method that has any; of all networks, where there are several
 final_stage.safetensors  the temperature and the second stage that follow the network, where there are any
 label_features.safetensors  what known labels say of every node, to be read again where graph and labels are the same
-out_of_fold.parquet  with folds: the labelled nodes, and what is said of them by what has not learned from them
+out_of_fold.parquet  with folds: the out-of-fold predictions of the labelled nodes
 soft_targets.parquet  of a distilled run: the probabilities that it learns
 metrics.json         scores, beside those of simple methods
 predictions.csv      node, class, probability of each class

@@ -1,4 +1,4 @@
-"""Carrying out a run: fit, save, score, and write everything into the run folder."""
+"""Executing a run: fit, save, score, and write everything into the run folder."""
 
 from __future__ import annotations
 
@@ -113,12 +113,12 @@ def evaluate(
     metrics, of, cost = scored.metrics, fitted.task.graph.num_nodes, fitted.cost
     if not cost.complete:
         rest = shlex.join(["chronospike", "train", "--resume", "-o", str(run.path)])
-        metrics["notes"].append(f"time was up before all was done. To do the rest: {rest}")
+        metrics["notes"].append(f"the time limit was reached before the run was complete. To complete it: {rest}")
     if len(scored.nodes) < of:
         everyone = shlex.join(["chronospike", "predict", str(run.path), "-o", "predictions.csv"])
         note = (
             f"predictions.csv holds the {len(scored.nodes):,} validation and test nodes of {of:,}, "
-            f"since all would take long. For all of them: {everyone}"
+            f"since predicting all would take long. For all nodes: {everyone}"
         )
         metrics["notes"].append(note)
         if on_note is not None:

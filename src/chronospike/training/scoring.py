@@ -1,4 +1,4 @@
-"""What a fitted method is worth: its scores beside those of simple methods, and what to look at."""
+"""Scores of a fitted method, next to those of simple methods."""
 
 from __future__ import annotations
 

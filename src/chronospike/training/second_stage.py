@@ -1,4 +1,4 @@
-"""Small classifiers on top of what is already computed of labelled nodes, and their weights in an ensemble.
+"""Small classifiers on top of features and predictions of labelled nodes, and their weights in an ensemble.
 
 A logistic regression, extra trees and gradient boosting, or the mean of the three. Scikit-learn fits the first two;
 what they have learned is kept as arrays, so that a stored one predicts without it.
@@ -44,14 +44,14 @@ class StageSettings:
 
     Attributes:
         strength: logistic regression: inverse penalty.
-        trees, leaf_nodes: extra trees: how many, and the fewest training nodes in a leaf. Small leaves learn by heart
-            who belongs together: with three nodes a leaf, random labels of DBLP were foretold a point better than by
-            chance out of fold.
+        trees, leaf_nodes: extra trees: how many, and the fewest training nodes in a leaf. Small leaves memorise
+            groups of nodes: with three nodes a leaf, random labels of DBLP were predicted a point better than by chance
+            out of fold.
         rounds, leaves, learning_rate: gradient boosting: a tree per class each round, leaves and share of each tree.
-        max_nodes: at most so many training nodes of one fit, the classes in proportion.
+        max_nodes: maximum number of training nodes per fit; more are subsampled by class.
         penalty, columns_share: gradient boosting: on the squares of the leaves' values, and of the columns that a tree
-            may split by. With 5 and 0.3 instead of 0 and 1 it is as good on held-out nodes of DBLP and PubMed, surer
-            of what it is right about, and three times as fast.
+            may split by. With 5 and 0.3 instead of 0 and 1 it is as good on held-out nodes of DBLP and PubMed, more
+            confident where it is right, and three times as fast.
     """
 
     strength: float = 1.0
@@ -203,15 +203,15 @@ def cross_validate(
     tell: Callable[[], None] = lambda: None,
     is_late: Callable[[], bool] | None = None,
 ) -> dict[str, Probabilities] | None:
-    """`[K, C]`, by name, what fits to the other folds say of each node; None if it got late before the last fold.
+    """`[K, C]` out-of-fold probabilities by name; None if time was up before the last fold.
 
     Args:
-        rows_without: is told which nodes `[K]` are left out, and gives the rows `[K, d]` of all nodes, made without the
-            labels of these, by the names of those who read them.
+        rows_without: called with a mask `[K]` of the nodes left out; returns by name the inputs `[K, d]` of all nodes,
+            computed without the labels of these.
         kinds: what to fit, by name.
-        labels, folds: `[K]`; at least two folds, and their numbers are names only.
+        labels, folds: `[K]`; at least two folds, with any numbers.
         tell: called after each fit.
-        is_late: asked before each fold.
+        is_late: called before each fold; true if time is up.
     """
     names, s = np.unique(folds), settings or StageSettings()
     if folds.shape != labels.shape or len(names) < 2:

@@ -1,4 +1,4 @@
-"""One run repeated with several seeds: a folder with a run folder per seed, and `seeds.json`, which sums them up."""
+"""One run repeated with several seeds: a folder with a run folder per seed, and `seeds.json`, a summary."""
 
 from __future__ import annotations
 

@@ -14,26 +14,26 @@ class TrainingSettings(Settings):
     """What the training loop reads."""
 
     epochs: Count = 100
-    batch_size: Count = Field(1024, description="most nodes per batch")
-    min_batches: Count = Field(1, description="fewest batches per epoch, as long as each has 32 nodes")
-    accumulate: Count = Field(1, description="batches per step of the optimiser")
+    batch_size: Count = Field(1024, description="maximum number of nodes per batch")
+    min_batches: Count = Field(1, description="minimum number of batches per epoch, if each has at least 32 nodes")
+    accumulate: Count = Field(1, description="batches per optimiser step")
     learning_rate: Positive = 5e-3
     weight_decay: AtLeastZero = 1e-4
     schedule: Literal["constant", "cosine"] = "constant"
-    clip: AtLeastZero = Field(1.0, description="largest gradient norm; 0 turns clipping off")
+    clip: AtLeastZero = Field(1.0, description="maximum gradient norm; 0 turns clipping off")
     selection: Literal["macro_f1", "micro_f1", "last"] = Field(
-        "macro_f1", description="validation score of the best epoch; 'last' chooses none and takes the last"
+        "macro_f1", description="validation score that selects the best epoch; 'last': use the last epoch"
     )
-    patience: Count = Field(10, description="epochs without a better validation score")
+    patience: Count = Field(10, description="stop after this many epochs without a better validation score")
     refit: bool = Field(
-        False, description="then train again on the validation nodes too, for the best number of epochs"
+        False, description="afterwards, train again on training and validation nodes, for the best number of epochs"
     )
     weight_average: Dropout = Field(0.0, description="decay of the moving average of the weights; 0 turns it off")
     folds: Annotated[int, Field(ge=0, le=100)] = Field(
-        0, description="so many networks, each without one fold of the labelled nodes; 0 for a single one"
+        0, description="number of networks, each trained without one fold of the labelled nodes; 0: one network"
     )
     second_stage: Literal["none", "auto", "logistic", "trees", "boosting", "mean"] = Field(
-        "none", description="on top of the folds; 'auto' weighs several by cross-validation on the labelled nodes"
+        "none", description="on top of the folds; 'auto': several, weighted by cross-validation on the labelled nodes"
     )
     calibrate: bool = Field(False, description="scale probabilities by a temperature fitted to held-out nodes")
 

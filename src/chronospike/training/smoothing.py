@@ -1,4 +1,4 @@
-"""Correct and Smooth: the training labels, spread over the edges, mend a trained model's probabilities.
+"""Correct and Smooth: the training labels, diffused over the edges, correct a trained model's probabilities.
 
 Correct: the error on the training nodes is diffused, scaled to the mean size of a known error, and added.
 Smooth: the training nodes take their labels, and the corrected probabilities are diffused.

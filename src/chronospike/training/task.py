@@ -1,4 +1,4 @@
-"""What a method learns from. Nothing here knows which method that is."""
+"""What a method learns from, independent of the method."""
 
 from __future__ import annotations
 

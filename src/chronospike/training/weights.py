@@ -1,4 +1,4 @@
-"""A trained network in one file, in the safetensors format: tensors and text, nothing that is ever executed.
+"""A trained network in one safetensors file: tensors and text, nothing executable.
 
 The metadata is one JSON object under one name. safetensors writes several names in an order that changes from
 process to process; with one name the same network always gives the same bytes.
@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from chronospike.errors import StorageError
+from chronospike.errors import StorageError, one_line
 from chronospike.files import atomic_file, require_readable
 
 FORMAT = "chronospike-model"
@@ -63,7 +63,7 @@ def load_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             content = json.loads((file.metadata() or {}).get(_ENTRY, "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
-        raise StorageError(f"{path} is damaged or not a weights file ({_one_line(error)}). Use another copy") from error
+        raise StorageError(f"{path} is damaged or not a weights file ({one_line(error)}). Use another copy") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise StorageError(f"{path} is damaged or not a weights file: it does not say '{FORMAT}'. Use another file")
     if content.get("version") != VERSION:
@@ -109,7 +109,3 @@ def _digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
         digest.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

@@ -110,7 +110,7 @@ def test_unknown_nodes_are_named_or_dropped(tmp_path: Path, graph: DynamicGraph)
         ("node,x\na,1\nb,2\na,3\n", "nodes.csv row 4: node 'a' has other features in row 2"),
         ("node,time,x\na,,1\nb,20,2\n", "nodes.csv row 2: 'time' is empty"),
         ("node,time,x\na,2020-01-01,1\n", "nodes.csv: the times are dates, but those of the graph are numbers"),
-        ("node\na\nb\n", "nodes.csv: no feature columns beside 'node'"),
+        ("node\na\nb\n", "nodes.csv: no feature columns besides 'node'"),
     ],
 )
 def test_bad_features_get_one_line(tmp_path: Path, graph: DynamicGraph, text: str, message: str) -> None:

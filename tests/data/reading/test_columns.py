@@ -70,7 +70,7 @@ def test_what_is_not_found_is_named_with_what_there_is(table: Sheet, given: str 
 
 
 def test_one_column_cannot_play_two_parts() -> None:
-    with pytest.raises(InputError, match="cannot be 'target' and another part too"):
+    with pytest.raises(InputError, match="cannot be used twice, as 'target' too"):
         find_column(sheet("a", "b"), TARGET, "a", taken=[0])
 
 

@@ -133,5 +133,5 @@ def test_nested_values_are_refused_only_where_they_are_used(tmp_path: Path, monk
     monkeypatch.setattr(json_lines, "BLOCK_BYTES", 16)
     sheet = read_json(written(tmp_path, '{"u": 1, "x": 1}\n{"u": 2, "x": {"y": 1}}\n{"u": 3, "x": "z"}\n'))
     assert sheet.column(0).to_pylist() == [1, 2, 3]
-    with pytest.raises(InputError, match="edges.json: column 'x' holds nested values"):
+    with pytest.raises(InputError, match="edges.json: column 'x' contains nested values"):
         sheet.column(1)

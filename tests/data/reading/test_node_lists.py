@@ -66,7 +66,7 @@ def test_whole_numbers_are_found_among_whole_numbers(tmp_path: Path) -> None:
         ("p,q\nr\n", "nodes.txt: 2 node(s) are not in the graph, the first: 'p,q', 'r'"),
         ("id,class\n007,a\nw,b\n", "nodes.txt: 1 node(s) are not in the graph, the first: 'w'"),
         ("id,class\n007,a\n,b\n", "nodes.txt row 3: the node is empty"),
-        ("\n \n", "nodes.txt holds no nodes"),
+        ("\n \n", "nodes.txt contains no nodes"),
         ("", "nodes.txt: the file is empty"),
     ],
 )

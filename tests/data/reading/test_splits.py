@@ -43,7 +43,7 @@ def test_without_a_header_the_second_column_is_the_part(tmp_path: Path) -> None:
         ("0,train\n1,train\n0,test\n", "row 4: node '0' is in another part in row 2"),
         ("0,train\n1,train\n", "no node is in the part 'test'"),
         ("0,test\n", "no node is in the part 'train'"),
-        ("0,train\n2,train\n1,test\n", "the training nodes hold one class"),
+        ("0,train\n2,train\n1,test\n", "the training nodes have one class"),
         (",train\n", "row 2: 'node' is empty"),
     ],
 )

@@ -148,7 +148,7 @@ def test_null_empty_and_nan_are_missing() -> None:
 
 
 def test_nested_columns_are_refused() -> None:
-    with pytest.raises(InputError, match="column 'u' holds nested values"):
+    with pytest.raises(InputError, match="column 'u' contains nested values"):
         sheet_of({"u": pa.array([[1], [2]])}).column(0)
 
 

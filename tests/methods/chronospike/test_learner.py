@@ -36,7 +36,7 @@ from tests.small_runs import (
     worked,
 )
 
-NOTE = "of the nodes have a neighbour whose label is known: the network reads no labels"
+NOTE = "of the nodes have a neighbour with a known label: the network reads no labels"
 WITH: dict[str, Any] = {**READS, "epochs": 1}
 
 
@@ -67,7 +67,7 @@ def test_where_few_nodes_are_near_a_known_label_none_is_read(directed: bool, rea
     assert 0 < share < 0.5
     values = {**WITH, "label_sequences": False, "label_features": False, **dict.fromkeys(reads, True)}
     fitted: Any = ChronoSpikeLearner(small_settings(**values)).fit(task, FitContext(on_note=notes.append))
-    assert notes == [f"{share:.0%} {NOTE}"]
+    assert notes == [f"only {share:.0%} {NOTE}"]
     found = fitted.network.settings
     assert (found.label_sequences, found.label_features, found.activity) == (False, False, True)
     assert (fitted.network.module.architecture.met, fitted.network.module.architecture.numbers) == (0, 72)

@@ -90,7 +90,7 @@ def read_features(
     taken = [node_at] if time_at is None else [node_at, time_at]
     chosen = [k for k in range(len(sheet.names)) if k not in taken]
     if not chosen:
-        raise InputError(f"{sheet.origin}: no feature columns beside {', '.join(repr(sheet.names[k]) for k in taken)}")
+        raise InputError(f"{sheet.origin}: no feature columns besides {', '.join(repr(sheet.names[k]) for k in taken)}")
     nodes = sheet.column(node_at)
     refuse_gaps(sheet, nodes)
     index = positions_in(ids, nodes)
@@ -98,7 +98,7 @@ def read_features(
     names = [sheet.names[k] for k in chosen]
     twin = next((name for name in names if names.count(name) > 1), None)
     if twin is not None:
-        raise InputError(f"{sheet.origin}: two columns are called '{twin}'. Rename one, so that they can be told apart")
+        raise InputError(f"{sheet.origin}: two columns are called '{twin}'. Rename one")
     encoded = [encode_column(sheet, k) for k in chosen]
     block = np.stack([values for values, _ in encoded], axis=1)
     if time_at is None:

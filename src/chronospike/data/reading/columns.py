@@ -1,4 +1,4 @@
-"""Which column plays which part: found by its name, or as the user said."""
+"""Choosing the column for each role: by name, or as the user set it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def find_column(sheet: Sheet, role: Role, given: Given = None, taken: Iterable[i
     if found is None:
         raise InputError(_not_found(sheet, role))
     if found in taken:
-        raise InputError(f"{sheet.origin}: column '{sheet.names[found]}' cannot be '{role.name}' and another part too")
+        raise InputError(f"{sheet.origin}: column '{sheet.names[found]}' cannot be used twice, as '{role.name}' too")
     return found
 
 

@@ -1,4 +1,4 @@
-"""What a file of timestamped edges holds, before it is imported."""
+"""The contents of a file of timestamped edges, before it is imported."""
 
 from __future__ import annotations
 

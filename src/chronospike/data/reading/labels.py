@@ -1,4 +1,4 @@
-"""Classes of nodes, from files, tables and mappings."""
+"""Class labels of nodes, from files, tables and mappings."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def contradiction(index: Ints, codes: NDArray[Any], last: Ints) -> tuple[int, in
     """Two rows that say different things of one node, if there are any, the earlier one first.
 
     Args:
-        index, codes: `[K]` of each row, the node and what is said of it.
+        index, codes: `[K]` the node and the class of each row.
         last: `[N]` what the last row of each node says.
     """
     differs = np.flatnonzero(last[index] != codes)

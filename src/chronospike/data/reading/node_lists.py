@@ -1,4 +1,4 @@
-"""The nodes a user asks about: a file with an id on each line, or a table with a node column."""
+"""The nodes to predict: a file with one id per line, or a table with a node column."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _lines(file: Path) -> list[str]:
     names = [line.removesuffix("\r") for line in text.split("\n")]
     names = [name for name in names if name.strip()]
     if not names:
-        raise InputError(f"{file.name} holds no nodes")
+        raise InputError(f"{file.name} contains no nodes")
     return names
 
 

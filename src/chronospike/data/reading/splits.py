@@ -1,4 +1,4 @@
-"""A user's own split: which labelled nodes train, which choose the best epoch, and which are held out."""
+"""A user's own split of the labelled nodes into training, validation and test."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def read_split(path: PathLike, graph: DynamicGraph) -> Split:
         if not len(members):
             raise InputError(f"{sheet.origin}: no node is in the part '{name}'")
     if len(np.unique(np.asarray(graph.labels)[train])) < 2:
-        raise InputError(f"{sheet.origin}: the training nodes hold one class, and 2 are needed")
+        raise InputError(f"{sheet.origin}: the training nodes have one class, and 2 are needed")
     alone = graph.isolated[test]
     notes = [f"read from {sheet.origin}"]
     if not len(validation):

@@ -1,4 +1,4 @@
-"""A table and what its rows are called in messages, from a file or from any Arrow-compatible object."""
+"""A table and the names of its rows in messages, from a file or from any Arrow-compatible object."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def plain(column: pa.ChunkedArray, what: str) -> pa.ChunkedArray:
     except pa.ArrowException as error:
         raise InputError(f"{what} cannot be used: {first_line(error)}") from error
     if pa.types.is_nested(kind):
-        raise InputError(f"{what} holds nested values of type {kind}; plain numbers or text are needed")
+        raise InputError(f"{what} contains nested values of type {kind}; plain numbers or text are needed")
     return column
 
 

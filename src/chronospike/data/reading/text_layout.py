@@ -1,4 +1,4 @@
-"""How a text table is laid out: its separator, its comments, and whether the first row is a header."""
+"""The layout of a text table: its separator, its comments, and whether the first row is a header."""
 
 from __future__ import annotations
 

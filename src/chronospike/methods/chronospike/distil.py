@@ -1,4 +1,4 @@
-"""Distillation: one network of the paper's size learns what a finished run says, and reads no labels itself.
+"""Distillation: one network of the paper's size learns the predictions of a finished run, and reads no labels itself.
 
 Its targets are the run's probabilities of every node with an edge, unlabelled and test nodes among them. Of a known
 node the run says what it does without that node's label, where it can (see `Fitted.held_out`); a training node mixes
@@ -22,7 +22,7 @@ from torch import Tensor
 from chronospike.config import Settings, make_settings
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.splits import Split
-from chronospike.errors import InputError, StorageError
+from chronospike.errors import InputError, StorageError, one_line
 from chronospike.files import atomic_file, require_readable
 from chronospike.methods.chronospike.memory import lower_what
 from chronospike.methods.chronospike.network import ChronoSpikeNetwork
@@ -43,7 +43,7 @@ OFF: dict[str, Any] = {
     "second_stage": "none", "refit": False, "class_weights": "none",
 }  # fmt: skip
 _SPLIT = ("ratio", "validation", "split_seed", "split_order")
-# The fewest nodes that can be told apart from one another at all.
+# The fewest nodes that a network can be distilled on.
 _FEWEST = 4
 
 
@@ -80,8 +80,7 @@ def read_targets(path: Path, graph: DynamicGraph) -> SoftTargets:
     except FileNotFoundError as error:
         raise StorageError(f"{path} is missing. Distil the run again") from error
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
-        why = " ".join(str(error).split())[:200]
-        raise StorageError(f"{path} is damaged ({why}). Distil the run again") from error
+        raise StorageError(f"{path} is damaged ({one_line(error)}). Distil the run again") from error
     return SoftTargets(nodes, values)
 
 
@@ -111,7 +110,7 @@ def student_settings(teacher: Settings, preset: Mapping[str, Any], given: Mappin
     """The paper's network with data and split of the teacher, trained as the preset says; then those given."""
     for name, value in given.items():
         if name in OFF and value != OFF[name]:
-            raise InputError(f"{name}={value} is not for a distilled run, which learns without labels. Leave it out")
+            raise InputError(f"{name}={value} cannot be used for a distilled run, which reads no labels. Leave it out")
         if name in _SPLIT:
             raise InputError(f"{name} cannot be set: a distilled run keeps the split of its teacher. Leave it out")
     # Not their fan-outs: whoever reads the labels around a node can do with fewer neighbours.

@@ -1,4 +1,4 @@
-"""What a run will need, said before it starts: its size, and the memory in use at its peak.
+"""Estimates before a run starts: its size, and its peak memory.
 
 The tensors alive in a forward and backward pass are counted, not derived. Two, three and four roots go through the
 real network with the real steps and fan-outs, and the bytes alive after each operator are noted. The operators come

@@ -1,4 +1,4 @@
-"""Features that do not fit the GPU: they stay in host memory, and the rows asked for most often are kept on the GPU.
+"""Features that do not fit the GPU: they stay in host memory, with the most requested rows on the GPU.
 
 The GPU reads single rows over the bus, so a batch costs what it uses and not the whole table. A sampled neighbour is
 met in proportion to its degree, so the most connected nodes are the ones worth keeping.

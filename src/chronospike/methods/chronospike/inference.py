@@ -1,4 +1,4 @@
-"""Probabilities and embeddings of any nodes, the same to the bit whatever else is in the batch.
+"""Probabilities and embeddings of any nodes, bit-identical in any batch.
 
 Matrix products may round differently when their shapes differ, and a spike turns a rounding into a one. So the
 network always sees lanes of one fixed size, the last one padded, and each node's trees depend on the seed alone.
@@ -30,7 +30,7 @@ def infer(
 ) -> tuple[Tensor, Tensor]:
     """Class probabilities `[K, classes]` and embeddings `[K, C]` of `nodes [K]`, on the CPU.
 
-    Both are means over `settings.samples` sampled neighbourhoods. `on_nodes(done, total)` is told of progress.
+    Both are means over `settings.samples` sampled neighbourhoods. `on_nodes(done, total)` is called with the progress.
     """
     samples, device = network.settings.samples, network.task.device
 

@@ -1,4 +1,4 @@
-"""ChronoSpike as a method: the paper's network behind the protocol that all methods share."""
+"""ChronoSpike as a method: the paper's network with the interface that all methods share."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ChronoSpikeLearner(GradientLearner[ChronoSpikeSettings]):
         meets = share_near_known(task.graph, task.known, task.last_step)
         if meets >= LEAST_NEAR:
             return self
-        context.note(f"{meets:.0%} of the nodes have a neighbour whose label is known: the network reads no labels")
+        context.note(f"only {meets:.0%} of the nodes have a neighbour with a known label: the network reads no labels")
         return type(self)(s.change(**_WITHOUT_LABELS))
 
     def check(self, graph: DynamicGraph) -> None:

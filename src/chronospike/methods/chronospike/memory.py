@@ -1,4 +1,4 @@
-"""Runs of ChronoSpike that cannot fit are refused before they take memory."""
+"""Refusing runs of ChronoSpike that do not fit into memory."""
 
 from __future__ import annotations
 

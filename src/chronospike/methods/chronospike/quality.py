@@ -1,4 +1,4 @@
-"""One knob for how much work a fit is worth: what it changes of the settings of a preset."""
+"""The quality levels: the changes they make to the settings of a preset."""
 
 from __future__ import annotations
 

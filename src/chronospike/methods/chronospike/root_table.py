@@ -1,4 +1,4 @@
-"""What the network reads of a root beside its trees, for all nodes: labels met, label features, activity."""
+"""Inputs of the network about a root itself, for all nodes: label sequences, label features, activity."""
 
 from __future__ import annotations
 

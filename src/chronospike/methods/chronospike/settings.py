@@ -17,49 +17,64 @@ class ChronoSpikeSettings(TrainingSettings):
     # Sampling (section 4.2)
     fanouts: tuple[Count, ...] = Field((5, 2), min_length=1, max_length=16, description="neighbours sampled per layer")
     p: Share = Field(0.5, description="share of neighbours from the history")
-    history: Literal["strict", "inclusive"] = Field("strict", description="edges before t, or up to t")
-    mix: Literal["bernoulli", "split"] = Field("bernoulli", description="per slot, or fixed counts as in SpikeNet")
+    history: Literal["strict", "inclusive"] = Field(
+        "strict", description="edges before step t, or up to and including it"
+    )
+    mix: Literal["bernoulli", "split"] = Field(
+        "bernoulli", description="draw p for each slot, or use fixed counts as in SpikeNet"
+    )
     replace: bool = Field(False, description="sample with replacement")
 
     # Network (sections 4.2 to 4.4)
     hidden: tuple[Width, ...] = Field((128, 64), min_length=1, max_length=16, description="channels per layer")
     heads: Count = Field(4, description="attention heads over neighbours")
-    dropout: Dropout = Field(0.7, description="on the spikes between layers")
+    dropout: Dropout = Field(0.7, description="dropout on the spikes between layers")
     aggregator: Literal["attention", "mean", "sum"] = "attention"
     neuron: Literal["adaptive", "fixed", "relu"] = "adaptive"
-    neuron_form: Literal["softplus", "raw"] = Field("softplus", description="'raw' is the paper's bare parameter")
+    neuron_form: Literal["softplus", "raw"] = Field(
+        "softplus", description="'raw': unconstrained parameters, as in the paper"
+    )
     reset_gradient: Literal["detach", "full", "straight_through"] = "detach"
     initialisation: Literal["xavier", "torch"] = Field(
-        "xavier", description="of linear maps: Xavier's with biases of zero as in the paper, or torch's own"
+        "xavier", description="of linear layers: Xavier with zero biases as in the paper, or PyTorch's default"
     )
     temporal: Literal["transformer", "lstm", "mean", "last"] = "transformer"
     temporal_heads: Count = Field(4, description="attention heads over steps")
     feedforward: Width = Field(128, description="width inside the Transformer")
     temporal_dropout: Dropout = 0.1
     positions: Literal["learned", "rotary"] = "learned"
-    max_steps: Count = Field(200, description="rows of the position table; gives the paper's parameter count")
+    max_steps: Count = Field(
+        200, description="size of the position table; the default gives the paper's parameter count"
+    )
     static: bool = Field(False, description="use the last snapshot only, without the history before it (an ablation)")
     label_inputs: bool = Field(False, description="training labels of sampled neighbours as extra inputs")
     label_mask: Share = Field(0.2, description="share of those labels hidden in training")
 
     # What is read of a node itself, beside its trees; not with `static`
-    label_sequences: bool = Field(False, description="known labels met at each step, read by a recurrent unit")
-    label_features: bool = Field(False, description="known labels one and two hops away and diffused, in the head")
-    activity: bool = Field(False, description="degrees over time, in the head")
+    label_sequences: bool = Field(
+        False, description="inputs: known labels of the neighbours at each step, read by a recurrent unit"
+    )
+    label_features: bool = Field(
+        False, description="inputs of the head: known labels one and two hops away, and diffused"
+    )
+    activity: bool = Field(False, description="inputs of the head: degrees over time")
     sequence_channels: Width = Field(128, description="channels of the recurrent unit")
     head: Width = Field(256, description="hidden channels of the head")
-    head_dropout: Dropout = Field(0.5, description="in the head")
+    head_dropout: Dropout = Field(0.5, description="dropout in the head")
 
     # Objective (section 4.5)
-    class_weights: Literal["none", "balanced"] = Field("none", description="'balanced' for skewed labels")
+    class_weights: Literal["none", "balanced"] = Field(
+        "none", description="'balanced': a higher weight for rare classes"
+    )
     label_smoothing: Dropout = Field(0.0, description="share of each label spread evenly over all classes")
     contrastive: AtLeastZero = Field(0.1, description="weight λ of the InfoNCE term")
-    temperature: Positive = Field(0.5, description="of the InfoNCE term")
-    view_dropout: Dropout = Field(0.1, description="makes the two views of the InfoNCE term")
+    temperature: Positive = Field(0.5, description="temperature of the InfoNCE term")
+    view_dropout: Dropout = Field(0.1, description="dropout that creates the two views of the InfoNCE term")
 
     # Computing
     precision: Literal["auto", "single", "half"] = Field(
-        "auto", description="of features and matrix products; 'auto' is 'half' on a GPU. Sums and membranes stay single"
+        "auto",
+        description="of features and matrix products; 'auto': half on a GPU. Sums and membranes are always single",
     )
     kernels: Literal["auto", "plain"] = Field("auto", description="'plain' turns compiled kernels off")
     samples: Count = Field(1, description="sampled neighbourhoods averaged at inference")

@@ -1,4 +1,4 @@
-"""From sampled trees to what the network reads: features by reference, and labels of neighbours if asked for."""
+"""From sampled trees to the network's inputs: features by reference, and labels of neighbours if asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks rebuilt from their weights file alone, without the graph they were trained on."""
+"""Rebuilding networks from their weights file, without the graph they were trained on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from chronospike.errors import StorageError
+from chronospike.errors import StorageError, one_line
 from chronospike.nn.meta_device import meta_device
 from chronospike.nn.model import Architecture, ChronoSpike
 from chronospike.training.bagging import FOLDS
@@ -36,8 +36,7 @@ def rebuild(tensors: Mapping[str, Tensor], metadata: Mapping[str, str], path: Pa
         with meta_device():
             expected = new().state_dict()
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError, ZeroDivisionError) as error:
-        why = " ".join(str(error).split())[:200]
-        raise StorageError(f"{path} describes a network that cannot be built ({why})") from error
+        raise StorageError(f"{path} describes a network that cannot be built ({one_line(error)})") from error
     check_fit(tensors, expected, path)
     with torch.random.fork_rng(devices=[]):
         model = new()
