@@ -140,7 +140,7 @@ def test_a_method_stands_for_the_set_that_its_command_makes(tmp_path: Path, ther
 def test_features_that_lie_in_another_space_on_another_graph_are_refused_there(method: str) -> None:
     check_transfer([method], "one", "one", 0)
     check_transfer(["fastrp", "activity"], "one", "other", 3)
-    with pytest.raises(InputError, match="those of another graph lie in another space"):
+    with pytest.raises(InputError, match="those of another graph are in a different embedding space"):
         check_transfer([method, "activity"], "one", "other", 3)
 
 

@@ -61,7 +61,8 @@ def import_graph(
             node column, or an array `[N, d]` or `[T, N, d]` in the order of the node ids.
         source, target, time: column names, unless the usual ones are used; with networkx, `time` is the edge
             attribute.
-        time_unit: `"s"`, `"ms"`, `"us"` or `"ns"` if times, those of features too, are Unix timestamps; they become dates.
+        time_unit: `"s"`, `"ms"`, `"us"` or `"ns"` if times, also those of features, are Unix timestamps; they become
+            dates.
         node, label: column names in `labels` (and `node` in `features`).
         steps, every, merge: how times are grouped into steps; by default one step per distinct time.
         origin: where a step of `every` begins: a date for dates, a number for numbers. By default the first event,
