@@ -35,7 +35,7 @@ class Settings(BaseModel):
     # Data
     features: str = Field(
         "auto",
-        description="'own', 'deepwalk', 'fastrp', 'svd', 'activity', a set, or several with '+'; 'auto': own, else made",
+        description="'own', 'deepwalk', 'fastrp', 'svd', 'activity', a set; joined with '+'; 'auto': own, else made",
     )
     feature_method: Literal["deepwalk", "fastrp", "svd", "activity"] = "deepwalk"
     feature_dimension: Width = 128

@@ -142,8 +142,8 @@ def check_transfer(methods: list[str], edges: str | None, other_edges: str, shar
     if _OWN_SPACE.intersection(methods) and edges not in (None, other_edges):
         raise InputError(
             "the model was trained on DeepWalk or SVD features, and those of another graph are in a different "
-            "embedding space: predictions would be meaningless. If most nodes are the same, use --carry-features or train "
-            "with FastRP; else train with the nodes' own attributes, or on this graph"
+            "embedding space: predictions would be meaningless. If most nodes are the same, use --carry-features or "
+            "train with FastRP; else train with the nodes' own attributes, or on this graph"
         )
     if "fastrp" in methods and not shared:
         raise InputError(
