@@ -71,7 +71,23 @@ def _plainly(
                 read = of(start) / np.maximum(1, start.sum(axis=0))
                 values[fold_of == fold] = read[fold_of == fold]
             columns.append(_shares(values))
+        if graph.directed:
+            columns += [_shares(values) for values in _by_direction(graph, _one_hot(known, labels), recency, last_step)]
     return np.concatenate(columns, axis=1)
+
+
+def _by_direction(
+    graph: DynamicGraph, start: NDArray[np.float64], recency: float, last_step: int | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The labels of sources and of targets, edge by edge."""
+    sources, targets = np.zeros((2, NODES, CLASSES))
+    end = graph.num_steps - 1 if last_step is None else last_step
+    for node, step, source in zip(*graph.snapshot.entries(), strict=True):
+        if step <= end:
+            weight = np.exp(-recency * (1 - step / end))
+            sources[node] += weight * start[source]
+            targets[source] += weight * start[node]
+    return sources, targets
 
 
 @pytest.mark.parametrize("directed", [False, True])

@@ -159,7 +159,7 @@ def activity(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Degrees, their spread over time, and the time since a node's last edge.
+    """Degrees, burstiness and time since the last edge, so far.
 
     Nothing is random, and the numbers mean the same on other graphs.
     """

@@ -11,7 +11,7 @@ import pytest
 
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.label_sequences import share_near_known
-from chronospike.data.storage import save_graph
+from chronospike.data.storage import open_graph, save_graph
 from chronospike.data.synthetic import synthetic_graph
 from chronospike.estimator import ChronoSpikeClassifier
 from chronospike.methods.chronospike.learner import ChronoSpikeLearner
@@ -70,7 +70,8 @@ def test_where_few_nodes_are_near_a_known_label_none_is_read(directed: bool, rea
     assert notes == [f"only {share:.0%} {NOTE}"]
     found = fitted.network.settings
     assert (found.label_sequences, found.label_features, found.activity) == (False, False, True)
-    assert (fitted.network.module.architecture.met, fitted.network.module.architecture.numbers) == (0, 72)
+    network = fitted.network.module.architecture
+    assert (network.met, network.numbers) == (0, 144 if directed else 72)
 
 
 def test_where_most_nodes_are_near_a_known_label_it_is_read() -> None:
@@ -113,7 +114,8 @@ def test_a_run_without_labels_keeps_its_settings_and_predicts_what_it_wrote(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = RunFolder(place / "run")
-    assert (trained(run).get("met"), trained(run).get("numbers")) == (0, 72)
+    directed = open_graph(place / "g").directed
+    assert (trained(run).get("met"), trained(run).get("numbers")) == (0, 144 if directed else 72)
     config = (place / "run" / "config.yaml").read_text()
     assert "label_sequences: true\n" in config
     worked(capsys, "predict", place / "run", "-o", tmp_path / "out.csv", "--device", "cpu")
@@ -131,7 +133,7 @@ def test_resuming_a_finished_run_without_labels_touches_nothing(
 def test_a_loaded_run_does_without_labels_where_most_nodes_are_near_one_by_now(place: Path) -> None:
     """It is the weights that tell, not the graph."""
     run = RunFolder(place / "run")
-    denser = sparse_graph(degree=8.0)
+    denser = sparse_graph(open_graph(place / "g").directed, degree=8.0)
     fitted = load_run(denser, run)
     assert share_near_known(denser, fitted.task.known) > 0.5
     network: Any = fitted.networks[0] if isinstance(fitted, BagFitted) else fitted.network
