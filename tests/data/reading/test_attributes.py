@@ -178,6 +178,11 @@ def test_dates_become_days(values: Any) -> None:
     assert encoded(values) == ([2.0, None], Column("x"))
 
 
+def test_a_date_that_is_none_is_named_with_its_attribute() -> None:
+    with pytest.raises(InputError, match=r"nodes.csv row 3: attribute 'x' with the value '0000-00-00' is not a number or"):
+        encoded(["1970-01-03", "", "0000-00-00"])
+
+
 @pytest.mark.parametrize("values", [["1", "", "NaN", "n/a", None], [1.0, None, float("nan"), None, None]])
 def test_missing_numbers_are_not_numbers(values: Any) -> None:
     assert encoded(values) == ([1.0, None, None, None, None], Column("x"))

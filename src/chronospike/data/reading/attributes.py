@@ -178,7 +178,7 @@ def encode_column(sheet: Sheet, index: int) -> tuple[NDArray[np.float32], Column
     if is_text(column):
         return _from_text(sheet, index, column)
     if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
-        return _days(sheet, column), Column(name)
+        return _days(sheet, column, name), Column(name)
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         return _numbers(sheet, index, column, column.cast(pa.float64(), safe=False)), Column(name)
     return _codes(column, name)
@@ -199,7 +199,7 @@ def _from_text(sheet: Sheet, index: int, column: pa.ChunkedArray) -> tuple[NDArr
         readable = pc.if_else(absent, pa.scalar(None, column.type), pc.utf8_ltrim(lower, "+"))
         return _numbers(sheet, index, column, readable.cast(pa.float64())), Column(name)
     if fits(pc.fill_null(pc.match_substring_regex(trimmed, _DATE), False)):
-        return _days(sheet, pc.if_else(absent, pa.scalar(None, column.type), trimmed)), Column(name)
+        return _days(sheet, pc.if_else(absent, pa.scalar(None, column.type), trimmed), name), Column(name)
     return _codes(column, name)
 
 
@@ -216,11 +216,12 @@ def _numbers(sheet: Sheet, index: int, written: pa.ChunkedArray, numbers: pa.Chu
     return values
 
 
-def _days(sheet: Sheet, column: pa.ChunkedArray) -> NDArray[np.float32]:
+def _days(sheet: Sheet, column: pa.ChunkedArray, name: str) -> NDArray[np.float32]:
     """Dates as days since 1970."""
     present = ~missing(column)
     values = np.full(len(column), np.nan, dtype=np.float32)
-    times = read_times(sheet.only(np.flatnonzero(present)), column.filter(pa.array(present)))
+    rows, dates = sheet.only(np.flatnonzero(present)), column.filter(pa.array(present))
+    times = read_times(rows, dates, name=f"attribute '{name}' with the value")
     values[present] = times.astype("datetime64[us]").astype(np.int64) / _DAY
     return values
 

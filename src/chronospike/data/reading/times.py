@@ -32,7 +32,7 @@ def time_column(sheet: Sheet, index: int) -> pa.ChunkedArray:
     return pc.utf8_trim_whitespace(column) if is_text(column) else column
 
 
-def read_times(sheet: Sheet, column: pa.ChunkedArray, unit: str | None = None) -> NDArray[Any]:
+def read_times(sheet: Sheet, column: pa.ChunkedArray, unit: str | None = None, name: str = "time") -> NDArray[Any]:
     """`[E]` times of a column without missing values, whose k-th value stands in the k-th row of `sheet`.
 
     Text is read as integers, else as numbers, else as ISO dates; a date with 'Z' or an offset is turned into UTC,
@@ -40,8 +40,9 @@ def read_times(sheet: Sheet, column: pa.ChunkedArray, unit: str | None = None) -
 
     Args:
         unit: `s`, `ms`, `us` or `ns` if the numbers are Unix time; they then become dates.
+        name: what a value is called that cannot be read.
     """
-    times = _as_given(sheet, column)
+    times = _as_given(sheet, column, name)
     return times if unit is None else from_unix(sheet, times, unit)
 
 
@@ -88,9 +89,9 @@ def as_number(value: Any) -> int | float | None:
     return None
 
 
-def _as_given(sheet: Sheet, column: pa.ChunkedArray) -> NDArray[Any]:
+def _as_given(sheet: Sheet, column: pa.ChunkedArray, name: str) -> NDArray[Any]:
     if is_text(column):
-        return _from_text(sheet, column)
+        return _from_text(sheet, column, name)
     kind = column.type
     if pa.types.is_integer(kind):
         try:
@@ -127,7 +128,7 @@ def from_unix(sheet: Sheet, times: NDArray[Any], unit: str) -> NDArray[Any]:
     return np.asarray(scaled.astype(np.int64).astype("datetime64[us]"))
 
 
-def _from_text(sheet: Sheet, column: pa.ChunkedArray) -> NDArray[Any]:
+def _from_text(sheet: Sheet, column: pa.ChunkedArray, name: str) -> NDArray[Any]:
     texts, codes = _texts(column)
     is_number = np.asarray(pc.match_substring_regex(texts, NUMBER).to_numpy(zero_copy_only=False), dtype=bool)
     if is_number.all():
@@ -137,7 +138,7 @@ def _from_text(sheet: Sheet, column: pa.ChunkedArray) -> NDArray[Any]:
     unreadable[~is_number] = np.isnat(days)
     if unreadable.any():
         bad = _first(codes, unreadable)
-        raise InputError(f"{sheet.at(bad)}: time '{column[bad]}' is not a number or an ISO date.")
+        raise InputError(f"{sheet.at(bad)}: {name} '{column[bad]}' is not a number or an ISO date.")
     if is_number.any():
         number, day = _first(codes, is_number), _first(codes, ~is_number)
         raise InputError(
