@@ -1,4 +1,4 @@
-"""The default beside everything simple, on ten kinds of generated graphs.
+"""The default beside everything simple, on twelve kinds of generated graphs.
 
     python benchmarks/family.py [--kinds structure,timing] [--seeds 2] [--nodes 2500] [--device cpu] [--json FILE]
 
@@ -14,6 +14,8 @@ What tells the classes apart differs from graph to graph:
     bursts        whether a node's edges come in bursts or evenly
     long          as timing, over 100 steps
     rare          three classes, one of them 2 % of the nodes
+    roles         directed: who pays, who is paid, and who does both
+    payments      directed: as unlike, and who pays whom depends on both classes
 
 Each method learns from the same split (80 % of the labels, but for `few labels`). Micro / Macro-F1 on the test nodes,
 the mean over seeds, each with a graph of its own; and how far the default is ahead of the best simple method and of its
@@ -67,12 +69,12 @@ def made(
     when: Any,
     attributes: Any = None,
     steps: int = 12,
+    directed: bool = False,
 ) -> DynamicGraph:
     keep = source != target
     labels = {int(node): f"class {code}" for node, code in enumerate(kind)}
-    graph = import_graph(
-        (source[keep], target[keep], np.asarray(when)[keep]), labels=labels, steps=steps, on_unknown="drop"
-    )
+    events = source[keep], target[keep], np.asarray(when)[keep]
+    graph = import_graph(events, labels=labels, steps=steps, on_unknown="drop", directed=directed)
     del rng
     if attributes is None:
         return graph
@@ -162,9 +164,23 @@ def rare(rng: np.random.Generator, nodes: int) -> DynamicGraph:
     return made(rng, kind, source, target, rng.random(len(source)))
 
 
+def roles(rng: np.random.Generator, nodes: int) -> DynamicGraph:
+    kind, events = rng.integers(0, 3, nodes), 6 * nodes
+    pays, earns = (np.array(rates)[kind] * np.exp(rng.normal(0, 0.4, nodes)) for rates in ((3, 1, 0.3), (0.3, 1, 3)))
+    return made(rng, kind, drawn(rng, pays, events), drawn(rng, earns, events), rng.random(events), directed=True)
+
+
+def payments(rng: np.random.Generator, nodes: int) -> DynamicGraph:
+    kind = rng.choice(4, nodes, p=(0.62, 0.2, 0.12, 0.06))
+    pays = np.array([[1, 6, 2, 1], [2, 0.5, 3, 0.2], [0.5, 1, 1, 6], [3, 0.2, 0.4, 0.5]])
+    source = drawn(rng, np.exp(rng.normal(np.array([0.0, 0.4, 0.3, 0.6])[kind], 0.8)), 6 * nodes)
+    return made(rng, kind, source, partners(rng, source, kind, pays), rng.random(len(source)), directed=True)
+
+
 KINDS: dict[str, Callable[[np.random.Generator, int], DynamicGraph]] = {
     "structure": structure, "timing": timing, "attributes": attributes, "degree": degree, "unlike": unlike,
     "few labels": few_labels, "wrong labels": wrong_labels, "bursts": bursts, "long": long, "rare": rare,
+    "roles": roles, "payments": payments,
 }  # fmt: skip
 
 
