@@ -62,7 +62,6 @@ def partners(rng: np.random.Generator, source: Nodes, kind: Nodes, towards: NDAr
 
 
 def made(
-    rng: np.random.Generator,
     kind: Nodes,
     source: Nodes,
     target: Nodes,
@@ -75,7 +74,6 @@ def made(
     labels = {int(node): f"class {code}" for node, code in enumerate(kind)}
     events = source[keep], target[keep], np.asarray(when)[keep]
     graph = import_graph(events, labels=labels, steps=steps, on_unknown="drop", directed=directed)
-    del rng
     if attributes is None:
         return graph
     return graph.with_features(np.asarray(attributes, dtype=np.float32)[graph.ids.values.to_numpy()])
@@ -90,7 +88,7 @@ def mixing(classes: int, like: float) -> NDArray[np.float64]:
 def structure(rng: np.random.Generator, nodes: int, like: float = 0.6, classes: int = 5) -> DynamicGraph:
     kind = rng.integers(0, classes, nodes)
     source = drawn(rng, np.exp(rng.normal(0, 0.7, nodes)), 5 * nodes)
-    return made(rng, kind, source, partners(rng, source, kind, mixing(classes, like)), rng.random(5 * nodes))
+    return made(kind, source, partners(rng, source, kind, mixing(classes, like)), rng.random(5 * nodes))
 
 
 def timing(rng: np.random.Generator, nodes: int, steps: int = 12) -> DynamicGraph:
@@ -105,7 +103,7 @@ def timing(rng: np.random.Generator, nodes: int, steps: int = 12) -> DynamicGrap
     target[order] = np.roll(source[order], 1)
     other = rng.random(len(source)) < 0.5
     target[other] = rng.integers(0, nodes, other.sum())
-    return made(rng, kind, source, target, when, steps=steps)
+    return made(kind, source, target, when, steps=steps)
 
 
 def attributes(rng: np.random.Generator, nodes: int) -> DynamicGraph:
@@ -114,20 +112,20 @@ def attributes(rng: np.random.Generator, nodes: int) -> DynamicGraph:
     table = rng.normal(0, 1, (nodes, 12))
     table[:, :3] += rng.normal(0, 1.2, (4, 3))[kind]
     target = partners(rng, source, kind, mixing(4, 0.35))
-    return made(rng, kind, source, target, rng.random(len(source)), table)
+    return made(kind, source, target, rng.random(len(source)), table)
 
 
 def degree(rng: np.random.Generator, nodes: int) -> DynamicGraph:
     kind = rng.integers(0, 3, nodes)
     source = drawn(rng, np.exp(rng.normal(np.array([0.0, 1.0, 2.0])[kind], 0.35)), 8 * nodes)
-    return made(rng, kind, source, rng.integers(0, nodes, len(source)), rng.random(len(source)))
+    return made(kind, source, rng.integers(0, nodes, len(source)), rng.random(len(source)))
 
 
 def unlike(rng: np.random.Generator, nodes: int) -> DynamicGraph:
     kind = rng.choice(4, nodes, p=(0.62, 0.2, 0.12, 0.06))
     pays = np.array([[1, 6, 2, 1], [6, 0.5, 0.5, 0.2], [2, 1, 1, 4], [1, 0.2, 4, 0.5]])
     source = drawn(rng, np.exp(rng.normal(np.array([0.0, 0.8, 0.3, 1.2])[kind], 0.8)), 8 * nodes)
-    return made(rng, kind, source, partners(rng, source, kind, pays), rng.random(len(source)))
+    return made(kind, source, partners(rng, source, kind, pays), rng.random(len(source)))
 
 
 def few_labels(rng: np.random.Generator, nodes: int) -> DynamicGraph:
@@ -150,7 +148,7 @@ def bursts(rng: np.random.Generator, nodes: int) -> DynamicGraph:
     when = np.where(
         kind[source] == 1, np.clip(centre + rng.normal(0, 0.03, len(source)), 0, 1), rng.random(len(source))
     )
-    return made(rng, kind, source, rng.integers(0, nodes, len(source)), when)
+    return made(kind, source, rng.integers(0, nodes, len(source)), when)
 
 
 def long(rng: np.random.Generator, nodes: int) -> DynamicGraph:
@@ -161,20 +159,20 @@ def rare(rng: np.random.Generator, nodes: int) -> DynamicGraph:
     kind = rng.choice(3, nodes, p=(0.6, 0.38, 0.02))
     source = drawn(rng, np.exp(rng.normal(np.array([0.0, 0.2, 0.9])[kind], 0.5)), 6 * nodes)
     target = partners(rng, source, kind, np.array([[5, 3, 0.3], [4, 5, 0.2], [4, 2, 2]]))
-    return made(rng, kind, source, target, rng.random(len(source)))
+    return made(kind, source, target, rng.random(len(source)))
 
 
 def roles(rng: np.random.Generator, nodes: int) -> DynamicGraph:
     kind, events = rng.integers(0, 3, nodes), 6 * nodes
     pays, earns = (np.array(rates)[kind] * np.exp(rng.normal(0, 0.4, nodes)) for rates in ((3, 1, 0.3), (0.3, 1, 3)))
-    return made(rng, kind, drawn(rng, pays, events), drawn(rng, earns, events), rng.random(events), directed=True)
+    return made(kind, drawn(rng, pays, events), drawn(rng, earns, events), rng.random(events), directed=True)
 
 
 def payments(rng: np.random.Generator, nodes: int) -> DynamicGraph:
     kind = rng.choice(4, nodes, p=(0.62, 0.2, 0.12, 0.06))
     pays = np.array([[1, 6, 2, 1], [2, 0.5, 3, 0.2], [0.5, 1, 1, 6], [3, 0.2, 0.4, 0.5]])
     source = drawn(rng, np.exp(rng.normal(np.array([0.0, 0.4, 0.3, 0.6])[kind], 0.8)), 6 * nodes)
-    return made(rng, kind, source, partners(rng, source, kind, pays), rng.random(len(source)), directed=True)
+    return made(kind, source, partners(rng, source, kind, pays), rng.random(len(source)), directed=True)
 
 
 KINDS: dict[str, Callable[[np.random.Generator, int], DynamicGraph]] = {
