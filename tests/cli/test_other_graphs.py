@@ -125,16 +125,19 @@ def refused_after_notes(capsys: pytest.CaptureFixture[str], *arguments: str | Pa
     return result.err
 
 
-def test_walks_over_other_edges_are_refused_unless_forced(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", [("deepwalk", "--walks", "2"), ("svd",)], ids=["deepwalk", "svd"])
+def test_features_of_other_edges_are_refused_unless_forced(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, method: tuple[str, ...]
+) -> None:
     graph = dated_graph()
     graphs = {"g": graph, "bare": replace(graph, labels=None, class_names=()), "other": with_other_future(graph, 2)}
     for name, each in graphs.items():
         save_graph(replace(each, features=None), tmp_path / name)
-    worked(capsys, "features", "deepwalk", tmp_path / "g", "--dimension", "8", "--walks", "2", "--name", "mine")
+    verb, options = method[0], (*method[1:], "--dimension", "8", "--name", "mine")
+    worked(capsys, "features", verb, tmp_path / "g", *options)
     run = train(capsys, tmp_path / "g", tmp_path / "run", epochs=1, features="mine")
-    walks = ("--dimension", "8", "--walks", "2", "--name", "mine")
-    for name in ("bare", "other"):
-        worked(capsys, "features", "deepwalk", tmp_path / name, *walks)
+    for folder in ("bare", "other"):
+        worked(capsys, "features", verb, tmp_path / folder, *options)
     worked(capsys, "embed", run, "--graph", tmp_path / "bare", "-o", tmp_path / "z.npy")
     for verb in ("embed", "evaluate", "predict"):
         arguments = (verb, run, "--graph", tmp_path / "other")

@@ -35,7 +35,7 @@ AsOf = Annotated[str | None, typer.Option(help="A step or a time; ignore everyth
 Smooth = Annotated[bool, typer.Option("--smooth", help="Also smooth with the training labels (Correct and Smooth).")]
 Carry = Annotated[
     bool,
-    typer.Option("--carry-features", help="Initialise DeepWalk features of the other graph from those of the run."),
+    typer.Option("--carry-features", help="Make DeepWalk and SVD features of the other graph from those of the run."),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Proceed even if the features do not match the training.")]
 
