@@ -235,13 +235,14 @@ def test_the_second_stage_is_cross_validated_on_out_of_fold_probabilities(fitted
     assert fitted.final.held_out["network"]["micro_f1"] == pytest.approx((logs.argmax(axis=1) == labels).mean())
 
 
-MEMBERS = ["network", "stack: logistic", "stack: trees", "stack: boosting", "labels alone"]
+MEMBERS = ["network", "stack: logistic", "stack: trees", "stack: boosting"]
+MEMBERS += ["labels alone: logistic", "labels alone: trees", "labels alone: boosting"]
 
 
 def test_the_ensemble_is_weighted_by_what_is_said_out_of_fold_and_predicts(monkeypatch: pytest.MonkeyPatch) -> None:
     small_stages(monkeypatch)
     asked: dict[str, Any] = {}
-    weights = {"network": 0.52, "stack: trees": 0.2, "labels alone": 0.28}
+    weights = {"network": 0.52, "stack: trees": 0.2, "labels alone: boosting": 0.28}
     monkeypatch.setattr(bagging, "ensemble_weights", lambda members, labels: asked.update(members) or weights)
     found = bag(second_stage="auto", epochs=1, calibrate=False)
     assert list(asked) == MEMBERS
@@ -250,15 +251,16 @@ def test_the_ensemble_is_weighted_by_what_is_said_out_of_fold_and_predicts(monke
     nodes = found.split.test
     logs = found.bagged(nodes)
     rows, stages = stage_rows(logs, found.task, nodes), found.final.stages
-    stack, alone = stages["stack: trees"].probabilities(rows), stages["labels alone"].probabilities(rows[:, 2:])
+    stack = stages["stack: trees"].probabilities(rows)
+    alone = stages["labels alone: boosting"].probabilities(rows[:, 2:])
     said = 0.52 * softmax(logs) + 0.2 * stack + 0.28 * alone
     np.testing.assert_allclose(found.probabilities(nodes), said, atol=1e-12)
     parts = {part["name"]: part for part in found.details()["parts"]}
     assert list(parts) == ["network", "bag", *MEMBERS[1:], "ensemble"]
     assert [name for name, part in parts.items() if part["chosen"]] == ["ensemble"]
     assert parts["ensemble"]["test"] == bagging.f1(said, found.task.labels(nodes))
-    titles = ["stack: logistic", "stack: trees, weight 20 %", "stack: boosting", "labels alone, weight 28 %"]
-    assert [parts[name]["title"] for name in MEMBERS[1:]] == titles
+    shares = {"stack: trees": ", weight 20 %", "labels alone: boosting": ", weight 28 %"}
+    assert [parts[name]["title"] for name in MEMBERS[1:]] == [name + shares.get(name, "") for name in MEMBERS[1:]]
     assert parts["bag"]["title"].endswith("weight 52 %")
 
 
@@ -273,8 +275,8 @@ def test_what_does_not_read_the_networks_is_cross_validated_without_them(monkeyp
     monkeypatch.setattr(bagging, "cross_validate", watched)
     found = bag(second_stage="auto", epochs=1)
     width = found.final.stages["stack: trees"].width
-    assert widths == {**dict.fromkeys(MEMBERS[1:4], width), "labels alone": width - 2}
-    assert found.final.stages["labels alone"].width == width - 2
+    assert widths == {**dict.fromkeys(MEMBERS[1:4], width), **dict.fromkeys(MEMBERS[4:], width - 2)}
+    assert {found.final.stages[name].width for name in MEMBERS[4:]} == {width - 2}
 
 
 def test_no_label_that_is_to_be_foretold_is_read_around_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from chronospike.training.second_stage import StageSettings, fit_second_stage
 from chronospike.training.task import Task, make_task
 from tests.small_runs import CPU, small_network, small_settings
 
+ALONE = f"{LABELS_ALONE}: logistic"
 SCORES = {"network": {"macro_f1": 0.5, "micro_f1": 0.625}}
 
 
@@ -42,9 +43,9 @@ def stacked(task: Task) -> FinalStage:
     stages = {
         "stack: trees": fit_second_stage(rows, labels, 2, "trees", 0, StageSettings(trees=5)),
         "stack: logistic": fit_second_stage(rows, labels, 2, "logistic", 0),
-        LABELS_ALONE: fit_second_stage(rows[:, 2:], labels, 2, "logistic", 0),
+        ALONE: fit_second_stage(rows[:, 2:], labels, 2, "logistic", 0),
     }
-    weights = {NETWORK: 0.5, "stack: logistic": 0.25, LABELS_ALONE: 0.25}
+    weights = {NETWORK: 0.5, "stack: logistic": 0.25, ALONE: 0.25}
     return FinalStage(stages, weights, 1.5, "out-of-fold", 30, SCORES)
 
 
@@ -91,7 +92,7 @@ def test_an_ensemble_is_the_weighted_mean_of_its_members(stacked: FinalStage, ta
     nodes, rows = np.arange(30), stage_rows(logs(), task, np.arange(30))
     stack = stacked.stages["stack: logistic"].probabilities(rows)
     # The one that does not read the networks.
-    alone = stacked.stages[LABELS_ALONE].probabilities(rows[:, 2:])
+    alone = stacked.stages[ALONE].probabilities(rows[:, 2:])
     found = stacked.uncalibrated(logs(), task, nodes)
     np.testing.assert_allclose(found, softmax(logs()) / 2 + stack / 4 + alone / 4)
     assert not np.allclose(stack, alone, atol=1e-3)
@@ -99,10 +100,10 @@ def test_an_ensemble_is_the_weighted_mean_of_its_members(stacked: FinalStage, ta
 
 
 def test_an_ensemble_of_one_member_has_its_name_and_its_bits(stacked: FinalStage, task: Task) -> None:
-    one = replace(stacked, weights={LABELS_ALONE: 1.0})
+    one = replace(stacked, weights={ALONE: 1.0})
     nodes, rows = np.arange(30), stage_rows(logs(), task, np.arange(30))
-    assert one.name == LABELS_ALONE
-    expected = stacked.stages[LABELS_ALONE].probabilities(rows[:, 2:])
+    assert one.name == ALONE
+    expected = stacked.stages[ALONE].probabilities(rows[:, 2:])
     assert np.array_equal(one.uncalibrated(logs(), task, nodes), expected)
 
 
@@ -148,7 +149,7 @@ def test_a_stage_comes_back_as_it_was(stacked: FinalStage, task: Task, tmp_path:
     assert (found.temperature, found.chosen_on, found.chosen_nodes) == (1.5, "out-of-fold", 30)
     assert list(found.weights.items()) == list(stacked.weights.items())
     # What has no weight is not kept.
-    assert list(found.stages) == ["stack: logistic", LABELS_ALONE]
+    assert list(found.stages) == ["stack: logistic", ALONE]
     assert found.held_out == SCORES
     nodes = np.arange(30)
     assert np.array_equal(found.probabilities(logs(), task, nodes), stacked.probabilities(logs(), task, nodes))

@@ -91,12 +91,13 @@ def shown(row: Row) -> str:
 def without_network(metrics: Metrics) -> str:
     """A sentence if a classifier that does not read the network does as well, by held-out scores; else empty."""
     chosen = metrics.chosen_part
-    alone = next((part for part in metrics.parts if part.name == LABELS_ALONE), None)
-    if chosen is None or alone is None or chosen is alone or chosen.on != alone.on:
+    if chosen is None or chosen.held_out is None or chosen.name.startswith(LABELS_ALONE):
         return ""
-    with_it, without = chosen.held_out, alone.held_out
-    if with_it is None or without is None:
+    others = (part for part in metrics.parts if part.name.startswith(LABELS_ALONE) and part.on == chosen.on)
+    scores = [part.held_out for part in others if part.held_out is not None]
+    if not scores:
         return ""
+    with_it, without = chosen.held_out, max(scores, key=lambda one: one.micro_f1)
     if without.micro_f1 < with_it.micro_f1 or without.macro_f1 < with_it.macro_f1:
         return ""
     return (

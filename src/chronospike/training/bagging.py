@@ -32,6 +32,7 @@ from chronospike.training.final_stage import (
     FinalStage,
     Values,
     log_probabilities,
+    rows_read,
     softmax,
     stage_rows,
     weighted_mean,
@@ -308,7 +309,7 @@ def _second_stage(
     bases = BASES if classes <= BOOSTED_CLASSES else BASES[:-1]
     wanted = {f"stack: {kind}": kind for kind in (bases if asked in ("auto", "mean") else (asked,))}
     if asked == "auto":
-        wanted[LABELS_ALONE] = bases[-1]
+        wanted |= {f"{LABELS_ALONE}: {kind}": kind for kind in bases}
     seed, fits = stream(task.seed, "second stage"), itertools.count(1)
     divided = stratified_folds(labels, _STAGE_FOLDS, stream(task.seed, "stage folds"))
     total = len(wanted) * (_STAGE_FOLDS + 1)
@@ -318,7 +319,7 @@ def _second_stage(
             watch(next(fits), total)
 
     def read_by(rows: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
-        return {name: rows[:, classes:] if name == LABELS_ALONE else rows for name in wanted}
+        return {name: rows_read(name, rows, classes) for name in wanted}
 
     def rows_without(left_out: NDArray[np.bool_]) -> dict[str, NDArray[np.float32]]:
         # Labels to predict are not read around other nodes either: with the rows of one neighbour in a leaf of a tree,

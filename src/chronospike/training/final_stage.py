@@ -30,8 +30,8 @@ FORMAT, _EARLIER = "chronospike-ensemble", "chronospike-final-stage"
 _ENTRY = "chronospike"
 # Below this a probability says no more than that the class is out of the question.
 _FLOOR = 1e-6
-# The members of an ensemble that are not classifiers on top of the networks: the networks themselves, and a classifier
-# that does not read what they say. Last, the name of several together.
+# Of the members of an ensemble: the networks, how names of classifiers begin that do not read what these say, and the
+# name of several members together.
 NETWORK, LABELS_ALONE, ENSEMBLE = "network", "labels alone", "ensemble"
 
 
@@ -40,7 +40,7 @@ class FinalStage:
     """What follows the networks.
 
     Attributes:
-        stages: by name; see `stage_rows` for what they read. `LABELS_ALONE` does not read the log-probabilities.
+        stages: by name; see `rows_read` for what they read.
         weights: of the networks and of stages in what is predicted. They add up to 1.
         temperature: 1 leaves probabilities as they are.
         chosen_on: what nodes weights and temperature were fitted to: `out-of-fold` or `validation`.
@@ -75,7 +75,7 @@ class FinalStage:
         rows = stage_rows(logs, task, nodes) if stages else None
         for name, stage in stages.items():
             assert rows is not None
-            found[name] = stage.probabilities(rows[:, logs.shape[1] :] if name == LABELS_ALONE else rows)
+            found[name] = stage.probabilities(rows_read(name, rows, logs.shape[1]))
         return found
 
     def calibrated(self, probabilities: Values, labels: NDArray[np.int64], chosen_on: str) -> FinalStage:
@@ -164,6 +164,11 @@ def stage_rows(
     parts = [logs.astype(np.float32), around[nodes], task.tables.activity[nodes]]
     own = None if task.features is None else task.features.own(task.last_step, nodes)
     return np.concatenate(parts if own is None else [*parts, own], axis=1)
+
+
+def rows_read(name: str, rows: NDArray[np.float32], classes: int) -> NDArray[np.float32]:
+    """What the stage `name` reads of `stage_rows`: without the log-probabilities if its name starts so."""
+    return rows[:, classes:] if name.startswith(LABELS_ALONE) else rows
 
 
 def log_probabilities(probabilities: NDArray[Any]) -> Values:
