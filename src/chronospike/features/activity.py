@@ -1,6 +1,6 @@
-"""Activity as features: how much a node has done by each step, without whom it did it with.
+"""Activity features: how often, how recently and how regularly a node has had edges by each step.
 
-The numbers mean the same on other graphs, so that a model which reads them can be used there.
+The values mean the same on other graphs, so that a model that reads them can be used there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from chronospike.features.options import Progress
 
 
 class ActivitySteps:
-    """Makes the steps of a graph."""
+    """Makes the features of one step after another."""
 
     def __init__(self, graph: DynamicGraph, on_progress: Progress | None = None) -> None:
         self.graph, self.on_progress = graph, on_progress
