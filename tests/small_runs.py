@@ -25,7 +25,7 @@ from chronospike.methods.chronospike.settings import ChronoSpikeSettings
 from chronospike.methods.registry import learner_of, references
 from chronospike.nn import losses
 from chronospike.nn.losses import contrastive_loss
-from chronospike.training import runs, second_stage
+from chronospike.training import bagging, runs, second_stage
 from chronospike.training.learner import FitContext, Fitted
 from chronospike.training.loop import Trainer
 from chronospike.training.run_folder import RunFolder
@@ -68,6 +68,7 @@ def noisy_graph(nodes: int = 120) -> DynamicGraph:
 def small_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Second stages of few and small trees."""
     monkeypatch.setattr(second_stage, "StageSettings", partial(StageSettings, trees=8, rounds=4))
+    monkeypatch.setattr(bagging, "ALONE", StageSettings(trees=8, rounds=4))
 
 
 def dated_graph() -> DynamicGraph:

@@ -70,3 +70,8 @@ def test_a_network_that_adds_nothing_is_said_to(built: dict[str, Any]) -> None:
     others = [part for part in built["parts"] if part["name"] != "labels alone"]
     assert "The network adds nothing" in without_network(_metrics(**{**built, "parts": [*others, worse, alone]}))
     assert without_network(_metrics(**{**built, "parts": [*others, worse]})) == ""
+
+
+def test_a_network_that_is_not_used_is_said_to_be(built: dict[str, Any]) -> None:
+    parts = [{**part, "chosen": part["name"] == "labels alone"} for part in built["parts"]]
+    assert "the predictions do not use it" in without_network(_metrics(**{**built, "parts": parts}))

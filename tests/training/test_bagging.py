@@ -16,6 +16,7 @@ from chronospike.data.synthetic import synthetic_graph
 from chronospike.errors import StorageError
 from chronospike.methods.chronospike.learner import ChronoSpikeLearner
 from chronospike.methods.chronospike.network import ChronoSpikeNetwork
+from chronospike.methods.labels import Labels, LabelsSettings
 from chronospike.rng import stream
 from chronospike.training import bagging
 from chronospike.training.bagging import (
@@ -218,7 +219,6 @@ def test_the_second_stage_is_cross_validated_on_out_of_fold_probabilities(fitted
         here = fitted.folds.number == fold
         network = network.for_task(fold_task(fitted.given, fitted.folds, fold, small_settings()))
         logs[here] = log_probabilities(network.infer(network.module, fitted.folds.nodes[here])[0].numpy())
-    seed = stream(fitted.given.seed, "second stage")
 
     def rows_without(left_out: NDArray[np.bool_]) -> dict[str, NDArray[np.float32]]:
         rest = fitted.folds.nodes[~left_out]
@@ -227,7 +227,7 @@ def test_the_second_stage_is_cross_validated_on_out_of_fold_probabilities(fitted
         return {"it": stage_rows(logs, fitted.given, fitted.folds.nodes, around.features)}
 
     folds = stratified_folds(labels, 5, stream(fitted.given.seed, "stage folds"))
-    found = cross_validate(rows_without, {"it": "logistic"}, labels, 2, folds, seed)
+    found = cross_validate(rows_without, {"it": "logistic"}, labels, 2, folds, fitted.given.seed)
     assert found is not None
     values = found["it"]
     assert fitted.final.temperature == fit_temperature(values, labels, doubt=1 / (96 + 2))
@@ -236,7 +236,7 @@ def test_the_second_stage_is_cross_validated_on_out_of_fold_probabilities(fitted
 
 
 MEMBERS = ["network", "stack: logistic", "stack: trees", "stack: boosting"]
-MEMBERS += ["labels alone: logistic", "labels alone: trees", "labels alone: boosting"]
+MEMBERS += ["labels alone: logistic", "labels alone: trees", "labels alone: boosting", "features alone: logistic"]
 
 
 def test_the_ensemble_is_weighted_by_what_is_said_out_of_fold_and_predicts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,6 +244,7 @@ def test_the_ensemble_is_weighted_by_what_is_said_out_of_fold_and_predicts(monke
     asked: dict[str, Any] = {}
     weights = {"network": 0.52, "stack: trees": 0.2, "labels alone: boosting": 0.28}
     monkeypatch.setattr(bagging, "ensemble_weights", lambda members, labels: asked.update(members) or weights)
+    monkeypatch.setattr(bagging, "are_better", lambda *compared: True)
     found = bag(second_stage="auto", epochs=1, calibrate=False)
     assert list(asked) == MEMBERS
     expected = sum(weight * asked[name] for name, weight in weights.items())
@@ -264,6 +265,31 @@ def test_the_ensemble_is_weighted_by_what_is_said_out_of_fold_and_predicts(monke
     assert parts["bag"]["title"].endswith("weight 52 %")
 
 
+def test_networks_that_add_nothing_leave_the_prediction_to_the_method_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[Any] = []
+
+    def never(*given: Any) -> bool:
+        compared.append(given)
+        return False
+
+    monkeypatch.setattr(bagging, "are_better", never)
+    graph = noisy_graph()
+    # Made features, since the method `labels` does not read a node's own attributes.
+    made = np.asarray(graph.features)
+    found = bag(
+        graph=graph.with_features(None).with_made_features(made), second_stage="auto", epochs=1, calibrate=False
+    )
+    assert found.final.weights == dict.fromkeys(MEMBERS[4:7], 1 / 3)
+    values, others, labels = compared[0]
+    np.testing.assert_allclose(found.out_of_fold, others, atol=1e-15)
+    assert labels.tolist() == found.task.labels(found.folds.nodes).tolist()
+    assert not np.array_equal(values, others)
+    simple = Labels(LabelsSettings()).fit(found.given)
+    everyone = np.arange(120)
+    np.testing.assert_allclose(found.probabilities(everyone), simple.probabilities(everyone), atol=1e-12)
+    assert [part["name"] for part in found.details()["parts"] if part["chosen"]] == ["labels alone"]
+
+
 def test_what_does_not_read_the_networks_is_cross_validated_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
     small_stages(monkeypatch)
     widths: dict[str, int] = {}
@@ -275,8 +301,9 @@ def test_what_does_not_read_the_networks_is_cross_validated_without_them(monkeyp
     monkeypatch.setattr(bagging, "cross_validate", watched)
     found = bag(second_stage="auto", epochs=1)
     width = found.final.stages["stack: trees"].width
-    assert widths == {**dict.fromkeys(MEMBERS[1:4], width), **dict.fromkeys(MEMBERS[4:], width - 2)}
-    assert {found.final.stages[name].width for name in MEMBERS[4:]} == {width - 2}
+    expected = {**dict.fromkeys(MEMBERS[1:4], width), **dict.fromkeys(MEMBERS[4:7], width - 2), MEMBERS[7]: 8}
+    assert widths == expected
+    assert {name: stage.width for name, stage in found.final.stages.items()} == expected
 
 
 def test_no_label_that_is_to_be_foretold_is_read_around_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:

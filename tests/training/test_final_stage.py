@@ -17,6 +17,7 @@ from chronospike.training.final_stage import (
     NETWORK,
     FinalStage,
     log_probabilities,
+    rows_read,
     softmax,
     stage_rows,
 )
@@ -86,6 +87,20 @@ def test_made_features_are_not_read_by_a_second_stage(task: Task) -> None:
     for graph, width in ((task.graph.with_features(None), 0), (task.graph, 8)):
         other = make_task(graph.with_made_features(features), small_settings(), CPU, task.split)
         assert stage_rows(logs(120), other, np.arange(120)).shape == (120, 98 + width)
+
+
+def test_one_reads_features_of_the_last_step_alone(task: Task) -> None:
+    features = np.random.default_rng(1).normal(size=(5, 120, 3)).astype(np.float32)
+    other = make_task(task.graph.with_made_features(features), small_settings(), CPU, task.split).until(2)
+    assert other.features is not None
+    found = rows_read(["features alone: logistic"], logs(120), other, np.arange(120))["features alone: logistic"]
+    assert found.shape == (120, 8 + 3)
+    assert np.array_equal(found, other.features.at(2))
+
+
+def test_several_that_read_no_networks_have_a_name_together() -> None:
+    assert FinalStage(weights={"labels alone: trees": 0.5, "labels alone: logistic": 0.5}).name == "labels alone"
+    assert FinalStage(weights={"labels alone: trees": 0.5, "features alone: logistic": 0.5}).name == "ensemble"
 
 
 def test_an_ensemble_is_the_weighted_mean_of_its_members(stacked: FinalStage, task: Task) -> None:

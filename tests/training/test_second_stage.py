@@ -24,6 +24,7 @@ from chronospike.training.second_stage import (
     KINDS,
     SecondStage,
     StageSettings,
+    are_better,
     cross_validate,
     ensemble_weights,
     fit_second_stage,
@@ -49,7 +50,7 @@ def fit(rows: Rows, labels: Codes, classes: int, kind: str = "mean", seed: int =
 
 
 def validate(rows: Rows, labels: Codes, classes: int, kind: str = "mean", **values: Any) -> NDArray[np.float64] | None:
-    usual: dict[str, Any] = {"folds": stratified_folds(labels, 3, 0), "seed": 0, "settings": QUICK}
+    usual: dict[str, Any] = {"folds": stratified_folds(labels, 3, 0), "seed": 0, "settings": {"it": QUICK}}
     found = cross_validate(lambda left_out: {"it": rows}, {"it": kind}, labels, classes, **{**usual, **values})
     return None if found is None else found["it"]
 
@@ -184,7 +185,7 @@ def test_each_reads_rows_made_without_the_nodes_that_are_left_out() -> None:
         return {"all": rows, "first": rows[:, :1]}
 
     kinds = {"all": "logistic", "first": "logistic"}
-    found = cross_validate(rows_without, kinds, labels, 2, folds, 0, QUICK)
+    found = cross_validate(rows_without, kinds, labels, 2, folds, 0, dict.fromkeys(kinds, QUICK))
     assert [fold.tolist() for fold in asked] == [[0], [1], [2]]
     assert found is not None
     assert list(found) == ["all", "first"]
@@ -225,6 +226,22 @@ def test_one_that_is_too_sure_is_held_back_by_one_that_knows_nothing() -> None:
     and (1 - w) / 2 at the tenth: 9 ((1 - w) / 2)² + ((1 + w) / 2)² is least at w = 0.8."""
     members = {"blind": np.full((10, 2), 0.5), "sure": certain(HALVES, np.arange(9), 1.0)}
     assert ensemble_weights(members, HALVES) == {"blind": 0.2, "sure": 0.8}
+
+
+@pytest.mark.parametrize(("nodes", "is_so"), [(100, False), (2500, True)])
+def test_one_that_is_right_about_five_more_of_a_hundred_is_better_if_there_are_enough(nodes: int, is_so: bool) -> None:
+    labels = np.arange(nodes) % 2
+    values, others = (certain(labels, np.arange(nodes * share // 100)) for share in (65, 60))
+    assert are_better(values, others, labels) is is_so
+    assert not are_better(others, values, labels)
+
+
+def test_how_sure_it_is_makes_none_better() -> None:
+    labels = np.arange(400) % 2
+    right = np.arange(300)
+    modest, sure = certain(labels, right, 0.6), certain(labels, right, 0.75)
+    assert not are_better(sure, modest, labels)
+    assert not are_better(sure, sure, labels)
 
 
 @given(seed=st.integers(0, 2**32 - 1))

@@ -89,8 +89,13 @@ def shown(row: Row) -> str:
 
 
 def without_network(metrics: Metrics) -> str:
-    """A sentence if a classifier that does not read the network does as well, by held-out scores; else empty."""
+    """A sentence if classifiers that do not read the network do as well, by held-out scores; else empty."""
     chosen = metrics.chosen_part
+    if chosen is not None and chosen.name == LABELS_ALONE:
+        return (
+            "The network adds nothing significant here, so the predictions do not use it: they come from classifiers "
+            "that read the known labels around a node and its activity."
+        )
     if chosen is None or chosen.held_out is None or chosen.name.startswith(LABELS_ALONE):
         return ""
     others = (part for part in metrics.parts if part.name.startswith(LABELS_ALONE) and part.on == chosen.on)

@@ -15,7 +15,7 @@ from chronospike.data.label_features import DIFFUSIONS, RECENCIES, kinds_read, l
 from chronospike.memory import require_bytes
 from chronospike.methods.simple import Answer, SimpleLearner
 from chronospike.training.label_tables import folds_by_id
-from chronospike.training.second_stage import StageSettings, fit_second_stage
+from chronospike.training.second_stage import ALONE, StageSettings, fit_second_stage
 from chronospike.training.task import Nodes, Task
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class LabelsSettings(Settings):
     )
     strength: Positive = Field(1.0, description="logistic regression: inverse penalty")
     trees: Count = Field(200, description="extra trees: number of trees")
-    leaf_nodes: Count = Field(3, description="extra trees: minimum training nodes in a leaf")
+    leaf_nodes: Count = Field(ALONE.leaf_nodes, description="extra trees: minimum training nodes in a leaf")
     boosting_rounds: Count = Field(60, description="gradient boosting: rounds, each with a tree per class")
     boosting_leaves: Annotated[int, Field(ge=2, lt=2**31)] = Field(15, description="gradient boosting: leaves per tree")
     learning_rate: Positive = Field(0.1, description="gradient boosting: learning rate")

@@ -27,6 +27,7 @@ from chronospike.rng import stream
 from chronospike.training.calibration import with_temperature
 from chronospike.training.final_stage import (
     ENSEMBLE,
+    FEATURES_ALONE,
     LABELS_ALONE,
     NETWORK,
     FinalStage,
@@ -34,7 +35,6 @@ from chronospike.training.final_stage import (
     log_probabilities,
     rows_read,
     softmax,
-    stage_rows,
     weighted_mean,
 )
 from chronospike.training.known_labels import hold_out
@@ -42,7 +42,16 @@ from chronospike.training.learner import Cost, Fitted, Progress
 from chronospike.training.metrics import score_predictions
 from chronospike.training.network import Network
 from chronospike.training.run_folder import RunFolder
-from chronospike.training.second_stage import BASES, BOOSTED_CLASSES, cross_validate, ensemble_weights, fit_second_stage
+from chronospike.training.second_stage import (
+    ALONE,
+    BASES,
+    BOOSTED_CLASSES,
+    FEATURES,
+    are_better,
+    cross_validate,
+    ensemble_weights,
+    fit_second_stage,
+)
 from chronospike.training.settings import TrainingSettings
 from chronospike.training.task import Nodes, Task
 from chronospike.training.weights import save_weights
@@ -198,14 +207,14 @@ class BagFitted(Fitted):
         mean = {name: float(np.mean([scores[name] for scores in alone])) for name in alone[0]}
         logs = self.bagged(test)
         found = final.members(logs, self.task, test, [NETWORK, *final.stages])
-        found[ENSEMBLE] = final.uncalibrated(logs, self.task, test)
+        found[final.name] = final.uncalibrated(logs, self.task, test)
         scores = {name: f1(values, labels) for name, values in found.items()}
         chosen = "bag" if final.name == NETWORK else final.name
         rows: list[tuple[str, str, Any, Any]] = [
             (NETWORK, f"one network, mean of {count}", final.held_out.get(NETWORK), mean),
             ("bag", f"bag of {count} networks", None, scores[NETWORK]),
         ]
-        titles = {ENSEMBLE: "ensemble, a weighted mean"}
+        titles = {ENSEMBLE: "ensemble, a weighted mean", LABELS_ALONE: "labels alone, the mean of them"}
         others = {name: held_out for name, held_out in final.held_out.items() if name != NETWORK}
         rows += [(name, titles.get(name, name), held_out, scores.get(name)) for name, held_out in others.items()]
         weights = {("bag" if name == NETWORK else name): weight for name, weight in final.weights.items()}
@@ -282,7 +291,7 @@ def finish(
         # Where it got late meanwhile, it is the networks alone that predict.
         cost = replace(cost, complete=cost.complete and len(out_of_fold) > 1)
     predicted = weighted_mean(out_of_fold, final.weights)
-    scored = out_of_fold if len(final.weights) == 1 else {**out_of_fold, ENSEMBLE: predicted}
+    scored = {**out_of_fold, final.name: predicted}
     final = replace(final, held_out={name: f1(values, labels) for name, values in scored.items()})
     if settings.calibrate:
         final = final.calibrated(predicted, labels, "out-of-fold")
@@ -301,6 +310,9 @@ def _second_stage(
 ) -> FinalStage:
     """Classifiers over the log-probabilities `[K, C]` of the nodes of the folds, and how much each counts.
 
+    The networks have to be worth it: unless the ensemble is better than the mean of the classifiers that do not read
+    them, it is that mean, which is what the method `labels` predicts.
+
     Args:
         asked: the setting `second_stage`.
         out_of_fold: what the networks say of these nodes; to it is added what each classifier says of them.
@@ -310,7 +322,11 @@ def _second_stage(
     wanted = {f"stack: {kind}": kind for kind in (bases if asked in ("auto", "mean") else (asked,))}
     if asked == "auto":
         wanted |= {f"{LABELS_ALONE}: {kind}": kind for kind in bases}
-    seed, fits = stream(task.seed, "second stage"), itertools.count(1)
+        wanted |= {f"{FEATURES_ALONE}: logistic": "logistic"} if task.features is not None else {}
+    # With the seed of the method `labels`.
+    seed, fits = task.seed, itertools.count(1)
+    alone = [name for name in wanted if name.startswith(LABELS_ALONE)]
+    sizes = {name: FEATURES for name in wanted if name.startswith(FEATURES_ALONE)} | dict.fromkeys(alone, ALONE)
     divided = stratified_folds(labels, _STAGE_FOLDS, stream(task.seed, "stage folds"))
     total = len(wanted) * (_STAGE_FOLDS + 1)
 
@@ -318,26 +334,27 @@ def _second_stage(
         if watch is not None:
             watch(next(fits), total)
 
-    def read_by(rows: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
-        return {name: rows_read(name, rows, classes) for name in wanted}
-
     def rows_without(left_out: NDArray[np.bool_]) -> dict[str, NDArray[np.float32]]:
         # Labels to predict are not read around other nodes either: with the rows of one neighbour in a leaf of a tree,
         # they leak, and random labels of PubMed then score 41.4 % instead of 39.9.
         rest = np.setdiff1d(task.known, folds.nodes[left_out])
         around = task.divided(rest, rest[:0], forget=True).tables.features
-        return read_by(stage_rows(logs, task, folds.nodes, around))
+        return rows_read(wanted, logs, task, folds.nodes, around)
 
-    found = cross_validate(rows_without, wanted, labels, classes, divided, seed, tell=tell, is_late=is_late)
+    found = cross_validate(rows_without, wanted, labels, classes, divided, seed, sizes, tell, is_late)
     if found is None:
         return FinalStage()
     out_of_fold |= found
-    weights = ensemble_weights(out_of_fold, labels) if asked == "auto" else dict.fromkeys(found, 1 / len(found))
-    stages, reads = {}, read_by(stage_rows(logs, task, folds.nodes))
+    weights = dict.fromkeys(found, 1 / len(found))
+    if asked == "auto":
+        weights, without = ensemble_weights(out_of_fold, labels), dict.fromkeys(alone, 1 / len(alone))
+        if not are_better(weighted_mean(out_of_fold, weights), weighted_mean(out_of_fold, without), labels):
+            weights = without
+    stages, reads = {}, rows_read(wanted, logs, task, folds.nodes)
     for name in found:
         # What has no weight is fitted to be looked at only.
         if name in weights or is_late is None or not is_late():
-            stages[name] = fit_second_stage(reads[name], labels, classes, wanted[name], seed)
+            stages[name] = fit_second_stage(reads[name], labels, classes, wanted[name], seed, sizes.get(name))
         tell()
     return FinalStage(stages, weights)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,9 @@ FORMAT, _EARLIER = "chronospike-ensemble", "chronospike-final-stage"
 _ENTRY = "chronospike"
 # Below this a probability says no more than that the class is out of the question.
 _FLOOR = 1e-6
-# Of the members of an ensemble: the networks, how names of classifiers begin that do not read what these say, and the
-# name of several members together.
-NETWORK, LABELS_ALONE, ENSEMBLE = "network", "labels alone", "ensemble"
+# Of the members of an ensemble: the networks, how names of classifiers begin that read labels and activity but no
+# networks, or features of the last step and nothing else, and the name of several members together.
+NETWORK, LABELS_ALONE, FEATURES_ALONE, ENSEMBLE = "network", "labels alone", "features alone", "ensemble"
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,10 @@ class FinalStage:
 
     @property
     def name(self) -> str:
-        """What predicts: one of the members, or several."""
-        return next(iter(self.weights)) if len(self.weights) == 1 else ENSEMBLE
+        """What predicts: one of the members, those that read labels and no networks, or several."""
+        if len(self.weights) == 1:
+            return next(iter(self.weights))
+        return LABELS_ALONE if all(name.startswith(LABELS_ALONE) for name in self.weights) else ENSEMBLE
 
     def probabilities(self, logs: Values, task: Task, nodes: Nodes) -> Values:
         """`[K, C]` of `nodes`, from the mean log-probabilities `[K, C]` of the networks."""
@@ -72,11 +74,8 @@ class FinalStage:
         """`[K, C]` what each of these members says of `nodes`."""
         found = {NETWORK: softmax(logs)} if NETWORK in names else {}
         stages = {name: stage for name, stage in self.stages.items() if name in names}
-        rows = stage_rows(logs, task, nodes) if stages else None
-        for name, stage in stages.items():
-            assert rows is not None
-            found[name] = stage.probabilities(rows_read(name, rows, logs.shape[1]))
-        return found
+        reads = rows_read(stages, logs, task, nodes)
+        return found | {name: stage.probabilities(reads[name]) for name, stage in stages.items()}
 
     def calibrated(self, probabilities: Values, labels: NDArray[np.int64], chosen_on: str) -> FinalStage:
         """The same with the temperature that suits `probabilities [K, C]` of held-out nodes best."""
@@ -155,7 +154,7 @@ def weighted_mean(members: Mapping[str, Values], weights: Mapping[str, float]) -
 def stage_rows(
     logs: Values, task: Task, nodes: Nodes, label_features: NDArray[np.float32] | None = None
 ) -> NDArray[np.float32]:
-    """`[K, d]` what a second stage reads of `nodes`: log-probabilities, label features, activity, own attributes.
+    """`[K, d]` of `nodes`: log-probabilities, label features, activity, own attributes.
 
     Args:
         label_features: `[N, F]` other ones than those of the task.
@@ -166,9 +165,23 @@ def stage_rows(
     return np.concatenate(parts if own is None else [*parts, own], axis=1)
 
 
-def rows_read(name: str, rows: NDArray[np.float32], classes: int) -> NDArray[np.float32]:
-    """What the stage `name` reads of `stage_rows`: without the log-probabilities if its name starts so."""
-    return rows[:, classes:] if name.startswith(LABELS_ALONE) else rows
+def rows_read(
+    names: Iterable[str], logs: Values, task: Task, nodes: Nodes, label_features: NDArray[np.float32] | None = None
+) -> dict[str, NDArray[np.float32]]:
+    """What each stage reads, by name: `stage_rows`, without the log-probabilities if the name begins so, or features.
+
+    Args:
+        label_features: see `stage_rows`.
+    """
+    result, rows = {}, None
+    for name in names:
+        if name.startswith(FEATURES_ALONE):
+            assert task.features is not None
+            result[name] = task.features.at(task.last_step, nodes)
+            continue
+        rows = stage_rows(logs, task, nodes, label_features) if rows is None else rows
+        result[name] = rows[:, logs.shape[1] :] if name.startswith(LABELS_ALONE) else rows
+    return result
 
 
 def log_probabilities(probabilities: NDArray[Any]) -> Values:

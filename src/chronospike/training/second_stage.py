@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from chronospike.errors import InputError
 from chronospike.threads import default_threads, run_chunks
+from chronospike.training.calibration import fit_temperature, with_temperature
 from chronospike.training.forest import Forest, from_extra_trees, read_array, require, softmax
 from chronospike.training.known_labels import hold_out
 from chronospike.training.quick_fit import quick_fit
@@ -45,8 +46,8 @@ class StageSettings:
     Attributes:
         strength: logistic regression: inverse penalty.
         trees, leaf_nodes: extra trees: how many, and the fewest training nodes in a leaf. Small leaves memorise
-            groups of nodes: with three nodes a leaf, random labels of DBLP were predicted a point better than by chance
-            out of fold.
+            groups of nodes: with three nodes a leaf, and probabilities of networks among the columns, random labels of
+            DBLP were predicted a point better than by chance out of fold.
         rounds, leaves, learning_rate: gradient boosting: a tree per class each round, leaves and share of each tree.
         max_nodes: maximum number of training nodes per fit; more are subsampled by class.
         penalty, columns_share: gradient boosting: on the squares of the leaves' values, and of the columns that a tree
@@ -63,6 +64,12 @@ class StageSettings:
     max_nodes: int = 50_000
     penalty: float = 5.0
     columns_share: float = 0.3
+
+
+# Of classifiers that read no networks: a third of a point better on generated graphs than with ten nodes a leaf.
+ALONE = StageSettings(leaf_nodes=3)
+# Of one that reads features: on 87 labelled nodes a point better than with a strength of 1.
+FEATURES = StageSettings(strength=0.1, max_nodes=10_000)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +206,7 @@ def cross_validate(
     classes: int,
     folds: Codes,
     seed: int,
-    settings: StageSettings | None = None,
+    settings: Mapping[str, StageSettings] | None = None,
     tell: Callable[[], None] = lambda: None,
     is_late: Callable[[], bool] | None = None,
 ) -> dict[str, Probabilities] | None:
@@ -210,10 +217,11 @@ def cross_validate(
             computed without the labels of these.
         kinds: what to fit, by name.
         labels, folds: `[K]`; at least two folds, with any numbers.
+        settings: by name; the defaults for names that are not there.
         tell: called after each fit.
         is_late: called before each fold; true if time is up.
     """
-    names, s = np.unique(folds), settings or StageSettings()
+    names, sizes = np.unique(folds), settings or {}
     if folds.shape != labels.shape or len(names) < 2:
         raise InputError(f"{len(names)} fold(s) for {len(labels)} labelled nodes; at least 2 are needed, one per node")
     result = {name: np.zeros((len(labels), classes)) for name in kinds}
@@ -225,6 +233,7 @@ def cross_validate(
 
         def fit(name: str, here: NDArray[np.bool_] = here, rows: Mapping[str, Rows] = rows) -> None:
             _check(rows[name], labels, classes)
+            s = sizes.get(name, StageSettings())
             stage = _fit(rows[name], labels, np.flatnonzero(~here), classes, kinds[name], seed, s)
             result[name][here] = stage.probabilities(rows[name][here])
             tell()
@@ -251,6 +260,20 @@ def ensemble_weights(out_of_fold: Mapping[str, Probabilities], labels: Codes) ->
         # Rounded, or the last digits would choose among equals.
         counts[np.argmin((scores / len(labels)).round(12))] += 1
     return {name: float(count / _PICKS) for name, count in zip(out_of_fold, counts, strict=True) if count}
+
+
+def are_better(values: Probabilities, others: Probabilities, labels: Codes) -> bool:
+    """Whether `values [K, C]` are nearer to the labels `[K]` than `others`, by more than two standard errors.
+
+    Compared is the Brier score, node by node, each at its best temperature: how sure one is makes none better.
+    """
+    doubt = 1 / (len(labels) + 2)
+    near, far = (
+        np.square(with_temperature(one, fit_temperature(one, labels, doubt)) - np.eye(one.shape[1])[labels]).sum(axis=1)
+        for one in (values, others)
+    )
+    gains = far - near
+    return bool(gains.mean() > 2 * gains.std(ddof=1) / np.sqrt(len(gains)))
 
 
 def _fit(
