@@ -50,7 +50,7 @@ from chronospike.training.second_stage import (
     are_better,
     cross_validate,
     ensemble_weights,
-    fit_second_stage,
+    fit_each,
 )
 from chronospike.training.settings import TrainingSettings
 from chronospike.training.task import Nodes, Task
@@ -350,12 +350,10 @@ def _second_stage(
         weights, without = ensemble_weights(out_of_fold, labels), dict.fromkeys(alone, 1 / len(alone))
         if not are_better(weighted_mean(out_of_fold, weights), weighted_mean(out_of_fold, without), labels):
             weights = without
-    stages, reads = {}, rows_read(wanted, logs, task, folds.nodes)
-    for name in found:
-        # What has no weight is fitted to be looked at only.
-        if name in weights or is_late is None or not is_late():
-            stages[name] = fit_second_stage(reads[name], labels, classes, wanted[name], seed, sizes.get(name))
-        tell()
+    # What has no weight is fitted to be looked at only.
+    fitted = list(found) if is_late is None or not is_late() else [name for name in found if name in weights]
+    reads = rows_read(fitted, logs, task, folds.nodes)
+    stages = fit_each(reads, wanted, labels, classes, seed, sizes, tell)
     return FinalStage(stages, weights)
 
 

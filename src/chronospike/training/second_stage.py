@@ -6,8 +6,9 @@ what they have learned is kept as arrays, so that a stored one predicts without 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -225,22 +226,54 @@ def cross_validate(
     if folds.shape != labels.shape or len(names) < 2:
         raise InputError(f"{len(names)} fold(s) for {len(labels)} labelled nodes; at least 2 are needed, one per node")
     result = {name: np.zeros((len(labels), classes)) for name in kinds}
-    for fold in names:
-        if is_late is not None and is_late():
-            return None
-        here = folds == fold
-        rows = rows_without(here)
 
-        def fit(name: str, here: NDArray[np.bool_] = here, rows: Mapping[str, Rows] = rows) -> None:
-            _check(rows[name], labels, classes)
-            s = sizes.get(name, StageSettings())
-            stage = _fit(rows[name], labels, np.flatnonzero(~here), classes, kinds[name], seed, s)
-            result[name][here] = stage.probabilities(rows[name][here])
-            tell()
+    def fit(name: str, rows: Rows, here: NDArray[np.bool_]) -> None:
+        _check(rows, labels, classes)
+        s = sizes.get(name, StageSettings())
+        stage = _fit(rows, labels, np.flatnonzero(~here), classes, kinds[name], seed, s)
+        result[name][here] = stage.probabilities(rows[here])
+        tell()
 
-        with quick_fit(), ThreadPoolExecutor(min(default_threads(), len(kinds))) as pool:
-            list(pool.map(fit, kinds))
+    # As many folds at once as there are threads for: meanwhile the rows of each are kept.
+    at_once = max(1, default_threads() // len(kinds))
+    running: deque[Future[None]] = deque()
+    with quick_fit(), ThreadPoolExecutor(min(default_threads(), at_once * len(kinds))) as pool:
+        try:
+            for fold in names:
+                while len(running) >= at_once * len(kinds):
+                    running.popleft().result()
+                if is_late is not None and is_late():
+                    return None
+                here = folds == fold
+                rows = rows_without(here)
+                running.extend(pool.submit(fit, name, rows[name], here) for name in kinds)
+            for future in running:
+                future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
     return result
+
+
+def fit_each(
+    rows: Mapping[str, Rows],
+    kinds: Mapping[str, str],
+    labels: Codes,
+    classes: int,
+    seed: int,
+    settings: Mapping[str, StageSettings] | None = None,
+    tell: Callable[[], None] = lambda: None,
+) -> dict[str, SecondStage]:
+    """By name, what `fit_second_stage` gives for each of `rows`, several at a time; see `cross_validate`."""
+
+    def fit(name: str) -> SecondStage:
+        _check(rows[name], labels, classes)
+        s = (settings or {}).get(name, StageSettings())
+        stage = _fit(rows[name], labels, np.arange(len(labels)), classes, kinds[name], seed, s)
+        tell()
+        return stage
+
+    with quick_fit(), ThreadPoolExecutor(min(default_threads(), len(rows))) as pool:
+        return dict(zip(rows, pool.map(fit, rows), strict=True))
 
 
 def ensemble_weights(out_of_fold: Mapping[str, Probabilities], labels: Codes) -> dict[str, float]:
