@@ -191,6 +191,13 @@ def test_features_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         import_graph(as_arrays(tmp_path), features=np.array([["red", 1], ["red", 2], ["blue", 3]], dtype=object))
 
 
+def test_features_of_a_tensor_that_numpy_has_no_type_for(tmp_path: Path) -> None:
+    features = import_graph(
+        as_arrays(tmp_path), features=torch.tensor([[1.0], [0.5], [3.0]], dtype=torch.bfloat16)
+    ).features
+    np.testing.assert_array_equal(features, [[1.0], [0.5], [3.0]])
+
+
 def test_times_become_steps_as_asked(tmp_path: Path) -> None:
     assert import_graph(as_arrays(tmp_path), merge=2).num_steps == 2
     assert import_graph(as_arrays(tmp_path), steps=2).num_steps == 2

@@ -82,7 +82,10 @@ def import_graph(
     if features is None:
         return graph
     if isinstance(features, np.ndarray) or hasattr(features, "detach"):
-        array = features.detach().cpu().numpy() if hasattr(features, "detach") else features
+        array = features
+        if hasattr(features, "detach"):  # numpy has no bfloat16
+            tensor = features.detach().cpu()
+            array = (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
         try:
             numbers = array if array.dtype.kind == "f" else array.astype(np.float32)
         except (TypeError, ValueError) as error:

@@ -30,7 +30,7 @@ from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
 from chronospike.data.meta import GraphMeta, check_meta
 from chronospike.errors import GraphError, InputError, StorageError
-from chronospike.files import atomic_folder, read_json, require_readable, write_json
+from chronospike.files import BAD_ARRAY, atomic_folder, read_json, require_readable, write_json
 
 FORMAT = "chronospike-graph"
 VERSION = 1
@@ -259,7 +259,7 @@ def _open_array(folder: Path, name: str, entry: dict[str, Any], verify: bool | N
     require_readable(path)
     try:
         array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
-    except (ValueError, OSError, EOFError, OverflowError, TypeError) as error:
+    except BAD_ARRAY as error:
         raise StorageError(f"{path} is damaged ({error}). {_AGAIN}") from error
     if array.dtype.str != entry["dtype"] or list(array.shape) != entry["shape"]:
         raise StorageError(

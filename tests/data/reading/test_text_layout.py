@@ -100,6 +100,7 @@ def test_file_without_rows_is_refused(text: str, message: str) -> None:
         layout(text)
 
 
-def test_delimiter_of_two_letters_is_refused() -> None:
-    with pytest.raises(InputError, match="one character"):
-        layout("a,b,1\n", delimiter="::")
+@pytest.mark.parametrize("delimiter", ["::", "§", '"'])
+def test_delimiter_that_is_not_one_plain_character_is_refused(delimiter: str) -> None:
+    with pytest.raises(InputError, match="one ASCII character"):
+        layout("a,b,1\n", delimiter=delimiter)

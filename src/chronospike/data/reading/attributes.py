@@ -23,6 +23,7 @@ from chronospike.data.reading.numbering import number_values, positions_in
 from chronospike.data.reading.tables import PathLike, Sheet, existing_file, is_text, missing
 from chronospike.data.reading.times import NUMBER, from_unix, read_times, time_column
 from chronospike.errors import InputError, check_choice
+from chronospike.files import BAD_ARRAY
 
 Attributes = tuple[NDArray[Any], tuple[Column, ...], dict[str, Any]]
 
@@ -41,7 +42,7 @@ def load_array(path: PathLike, num_nodes: int, num_steps: int) -> Attributes:
     file = existing_file(path)
     try:
         values = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except BAD_ARRAY as error:
         raise InputError(f"{file.name}: not a readable .npy array of numbers: {error}") from error
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiub":
         raise InputError(f"{file.name}: an array of numbers is needed, found {getattr(values, 'dtype', type(values))}")
@@ -51,12 +52,13 @@ def load_array(path: PathLike, num_nodes: int, num_steps: int) -> Attributes:
             f"{file.name}: shape {list(values.shape)}, expected [{num_nodes}, d] or [{num_steps}, {num_nodes}, d]"
         )
     if values.dtype not in (np.float16, np.float32):
-        values = values.astype(np.float32)
+        with np.errstate(over="ignore"):
+            values = values.astype(np.float32)
     for step, block in enumerate(values if values.ndim == 3 else values[None]):
         bad = np.argwhere(~np.isfinite(block))
         if len(bad):
             place = [step, *bad[0].tolist()] if values.ndim == 3 else bad[0].tolist()
-            raise InputError(f"{file.name}: the value at {place} is NaN or infinite")
+            raise InputError(f"{file.name}: the value at {place} is NaN, infinite or too large for single precision")
     return values, default_columns(values.shape[-1]), {}
 
 

@@ -131,9 +131,9 @@ def _sample(lines: list[str], delimiter: str, complete: bool, padded: bool) -> l
 
 def _delimiter_given(delimiter: str) -> str:
     split = DELIMITERS.get(delimiter, delimiter)
-    if split != RUNS and (len(split) != 1 or split in '"\r\n'):
+    if split != RUNS and (len(split) != 1 or split in '"\r\n' or not split.isascii()):
         raise InputError(
-            f"delimiter {delimiter!r}: one character is needed, or one of: {', '.join(DELIMITERS)}, {RUNS}"
+            f"delimiter {delimiter!r}: one ASCII character is needed, or one of: {', '.join(DELIMITERS)}, {RUNS}"
         )
     return split
 
