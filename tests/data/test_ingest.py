@@ -175,6 +175,61 @@ def test_features_are_taken_from_a_table(tmp_path: Path, library: str) -> None:
     assert graph.columns == (Column("age"), Column("colour", "category", ("blue", "red")))
 
 
+@pytest.mark.parametrize(
+    ("nodes", "label", "left_out"),
+    [
+        ("node,label,x\na,0,1\nb,1,2\nc,1,3\n", None, ["label"]),
+        ("node,x,field\na,1,0\nb,2,1\nc,3,1\n", "field", ["field"]),
+        ("a,0,1\nb,1,2\nc,1,3\n", None, ["column 2"]),
+    ],
+)
+def test_labels_in_the_table_of_the_nodes_are_no_attribute(
+    tmp_path: Path, nodes: str, label: str | None, left_out: list[str]
+) -> None:
+    (tmp_path / "nodes.csv").write_text(nodes)
+    both = tmp_path / "nodes.csv"
+    graph = import_graph(as_arrays(tmp_path), labels=both, features=both, label=label)
+    assert graph.facts["provenance"]["features_left_out"] == left_out
+    assert graph.features is not None
+    assert graph.features.tolist() == [[1], [2], [3]]
+
+
+def test_the_column_of_the_labels_in_another_table_is_no_attribute(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("a,0\nb,1\n")
+    features = {"node": ["a", "b", "c"], "label": [0, 1, 1], "2": [1, 2, 3]}
+    graph = import_graph(as_arrays(tmp_path), labels={"a": 0, "b": 1}, features=features)
+    assert [column.name for column in graph.columns] == ["2"]
+    graph = import_graph(as_arrays(tmp_path), labels=tmp_path / "labels.csv", features=features)
+    assert [column.name for column in graph.columns] == ["label", "2"]
+
+
+def test_row_numbers_are_no_attribute(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    nodes = pandas.DataFrame({"node": ["a", "z", "b", "c"], "x": [1, 0, 2, 3]})
+    nodes = nodes[nodes.node != "z"]
+    nodes.to_csv(tmp_path / "nodes.csv")
+    nodes.to_parquet(tmp_path / "nodes.parquet")
+    pandas.read_csv(tmp_path / "nodes.csv").to_csv(tmp_path / "again.csv", index=False)
+    for features, left_out in (
+        (nodes, None),
+        (nodes.set_index("node"), None),
+        (tmp_path / "nodes.csv", ["column 1"]),
+        (tmp_path / "nodes.parquet", ["__index_level_0__"]),
+        (tmp_path / "again.csv", ["Unnamed: 0"]),
+    ):
+        graph = import_graph(as_arrays(tmp_path), features=features)
+        assert graph.columns == (Column("x"),)
+        assert graph.facts["provenance"].get("features_left_out") == left_out
+
+
+def test_an_index_of_node_ids_is_a_column_also_if_it_is_a_range() -> None:
+    pandas = pytest.importorskip("pandas")
+    nodes = pandas.DataFrame({"x": [5, 6, 7]}, index=pandas.RangeIndex(3, name="node"))
+    graph = import_graph([(0, 1, 1), (1, 2, 2)], features=nodes)
+    assert graph.features is not None
+    assert graph.features.tolist() == [[5], [6], [7]]
+
+
 def test_nodes_without_a_row_are_counted(tmp_path: Path) -> None:
     graph = import_graph(as_arrays(tmp_path), features={"node": ["a"], "x": [1]})
     assert graph.facts["provenance"]["nodes_without_features"] == 2

@@ -280,4 +280,5 @@ def _attributes(graph: DynamicGraph, summary: dict[str, Any]) -> str:
         ("features_after_end", "rows after the last step left out"),
     ):
         shown += f"; {counts[name]:,} {what}" if counts.get(name) else ""
-    return shown
+    left_out = counts.get("features_left_out")
+    return shown + (f"; not used: {_listed(left_out)}" if left_out else "")

@@ -16,6 +16,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from chronospike.data.reading.tables import (
+    Sheet,
     existing_file,
     file_kind,
     missing,
@@ -213,3 +214,14 @@ def test_what_is_compressed_is_unpacked_whatever_its_name(tmp_path: Path, pack: 
     assert callable(pack)
     with open_stream(written(tmp_path / "edges.csv", pack(b"BZhang,b,1\n"))) as stream:
         assert stream.read() == b"BZhang,b,1\n"
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_column_alone_is_no_table(library: str) -> None:
+    series = pytest.importorskip(library).Series([1, 2])
+    with pytest.raises(InputError, match="labels: a Series is not a table. Give a pandas"):
+        sheet_of(series, "labels")
+
+
+def test_a_column_without_a_name_is_called_by_its_place() -> None:
+    assert Sheet(pa.table({"": [1], "x": [2]})).called(0) == "column 1"

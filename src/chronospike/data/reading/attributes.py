@@ -5,6 +5,7 @@ A number stays one, a date becomes days, text the code of a category.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ Attributes = tuple[NDArray[Any], tuple[Column, ...], dict[str, Any]]
 
 # How programs write a number that is not there; in a column of numbers, never a category.
 ABSENT = pa.array(["", "na", "n/a", "nan", "null", "none", "-", "?"])
+# What pandas calls its row numbers, in CSV files and in Parquet files.
+ROW_NUMBERS = re.compile(r"(Unnamed: [0-9]+|__index_level_[0-9]+__)?")
 INFINITE = pa.array(["inf", "-inf", "+inf", "infinity", "-infinity"])
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?$"
 _DAY = np.timedelta64(1, "D") / np.timedelta64(1, "us")
@@ -63,7 +66,13 @@ def load_array(path: PathLike, num_nodes: int, num_steps: int) -> Attributes:
 
 
 def read_features(
-    data: Any, graph: DynamicGraph, *, node: Given = None, time_unit: str | None = None, on_unknown: str = "error"
+    data: Any,
+    graph: DynamicGraph,
+    *,
+    node: Given = None,
+    time_unit: str | None = None,
+    on_unknown: str = "error",
+    label: str | None = None,
 ) -> Attributes:
     """Attributes from a file or an Arrow-compatible table with a column of nodes, or from a file `.npy` (`load_array`).
 
@@ -78,10 +87,11 @@ def read_features(
         node: column name, or position from 1; found by the usual names if not given, as is the time, if there is one.
         time_unit: `s`, `ms`, `us` or `ns` if times that are numbers are Unix time.
         on_unknown: what to do with nodes that are not in the graph: "error" or "drop".
+        label: the column that holds the labels, which is left out, as row numbers without a name are.
 
     Returns:
         `[N, c]` or `[T, N, c]` float32, what each column is, and the counts `feature_rows`, `features_unknown`,
-        `features_after_end` and `nodes_without_features`.
+        `features_after_end` and `nodes_without_features`; `features_left_out` are the columns left out, if any.
     """
     check_choice("on_unknown", on_unknown, ERROR_OR_DROP)
     if isinstance(data, (str, Path)) and Path(data).suffix.lower() == ".npy":
@@ -90,9 +100,13 @@ def read_features(
     node_at = find_column(sheet, NODE, node)
     time_at = find_optional(sheet, FEATURE_TIME, taken=[node_at])
     taken = [node_at] if time_at is None else [node_at, time_at]
-    chosen = [k for k in range(len(sheet.names)) if k not in taken]
+    others = [k for k in range(len(sheet.names)) if k not in taken]
+    left_out = [k for k in others if sheet.names[k] == label or ROW_NUMBERS.fullmatch(sheet.names[k])]
+    chosen = [k for k in others if k not in left_out]
     if not chosen:
-        raise InputError(f"{sheet.origin}: no feature columns besides {', '.join(repr(sheet.names[k]) for k in taken)}")
+        raise InputError(
+            f"{sheet.origin}: no feature columns besides {', '.join(repr(sheet.names[k]) for k in taken + left_out)}"
+        )
     nodes = sheet.column(node_at)
     refuse_gaps(sheet, nodes)
     index = positions_in(ids, nodes)
@@ -122,6 +136,7 @@ def read_features(
         "features_unknown": int((~known).sum()),
         "features_after_end": int((known & late).sum()),
         "nodes_without_features": len(ids) - len(np.unique(index[keep])),
+        **({"features_left_out": [sheet.called(k) for k in left_out]} if left_out else {}),
     }
     return values[0] if time_at is None else values, tuple(column for _, column in encoded), facts
 

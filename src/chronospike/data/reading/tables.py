@@ -65,7 +65,7 @@ class Sheet:
 
     def called(self, index: int) -> str:
         """The name of column `index`; `column 4` where it has none."""
-        return self.names[index] if self.named else f"column {self.names[index]}"
+        return (self.named and self.names[index]) or f"column {index + 1}"
 
     def column(self, index: int) -> pa.ChunkedArray:
         """Column `index` as plain numbers, text, booleans, dates or timestamps."""
@@ -87,8 +87,14 @@ def sheet_of(data: Any, origin: str = "table") -> Sheet:
     try:
         if isinstance(data, Mapping):
             return Sheet(pa.table({str(name): values for name, values in data.items()}), origin)
-        is_pandas = type(data).__module__.split(".")[0] == "pandas"
-        if is_pandas or hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+        if type(data).__module__.split(".")[0] == "pandas" and hasattr(data, "columns"):
+            # An index without a name is row numbers; one with a name is a column, also if it happens to be a range.
+            keep = any(name is not None for name in data.index.names)
+            return Sheet(pa.Table.from_pandas(data, preserve_index=keep), origin)
+        # A column alone (a series) has this, too.
+        if not hasattr(data, "to_frame") and (
+            hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
+        ):
             return Sheet(pa.table(data), origin)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InputError(f"{origin}: cannot be read as an Arrow table: {first_line(error)}") from error
