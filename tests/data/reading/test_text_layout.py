@@ -83,6 +83,12 @@ def test_header_with_a_quoted_line_break_is_one_row() -> None:
 def test_blank_after_each_comma_belongs_to_the_delimiter() -> None:
     assert layout("a, b, 1\nc, d, 2\n").padded
     assert not layout("a, b,1\nc, d,2\n").padded
+    assert not layout("u, v, t\na,b,1\n").padded
+
+
+def test_blank_after_each_comma_but_not_in_the_header() -> None:
+    found = layout("u,v,t\na, b, 1\nc, d, 2\n")
+    assert (found.padded, found.names) == (True, ("u", "v", "t"))
 
 
 def test_a_cut_sample_ignores_its_last_row() -> None:

@@ -80,7 +80,8 @@ def detect_layout(
     split = _delimiter_given(delimiter) if delimiter else _guess_delimiter(body, complete, path, known)
     records = _sample(body, split, complete, padded=False)
     padded = split not in (RUNS, " ") and all(
-        len(record.fields) > 1 and all(field.startswith(" ") for field in record.fields[1:]) for record in records
+        len(record.fields) > 1 and all(field.startswith(" ") for field in record.fields[1:])
+        for record in records[1:] or records  # the first may be a header, written in another way
     )
     if padded:
         records = _sample(body, split, complete, padded=True)
