@@ -180,7 +180,7 @@ def test_features_are_taken_from_a_table(tmp_path: Path, library: str) -> None:
     [
         ("node,label,x\na,0,1\nb,1,2\nc,1,3\n", None, ["label"]),
         ("node,x,field\na,1,0\nb,2,1\nc,3,1\n", "field", ["field"]),
-        ("a,0,1\nb,1,2\nc,1,3\n", None, ["column 2"]),
+        ("a,0,1\nb,1,2\nc,1,3\n", "2", ["column 2"]),
     ],
 )
 def test_labels_in_the_table_of_the_nodes_are_no_attribute(
