@@ -38,6 +38,8 @@ def atomic_folder(target: Path, *, overwrite: bool = False, marker: str = "meta.
     with _partial_of(target) as (partial, place):
         partial.mkdir()
         yield partial
+        # Another process may have written there in the meantime.
+        check_target(target, overwrite=overwrite, marker=marker)
         swap(partial, place)
 
 

@@ -364,3 +364,15 @@ def test_one_table_of_nodes_may_hold_labels_and_attributes(tmp_path: Path, capsy
     nodes = tmp_path / "nodes.csv"
     command = "data", "import", tmp_path / "edges.csv", "--labels", nodes, "--features", nodes, "-o", tmp_path / "g"
     assert row(worked(capsys, *command), "attributes") == "age; not used: column 1, label"
+
+
+def test_labels_and_attributes_that_were_dropped_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "edges.csv").write_text("u,v,t\na,b,1\nb,c,2\n")
+    (tmp_path / "nodes.csv").write_text("node,label,age\na,x,1\nb,y,2\nz,x,3\n")
+    nodes = tmp_path / "nodes.csv"
+    command = "data", "import", tmp_path / "edges.csv", "--labels", nodes, "--features", nodes, "-o", tmp_path / "g"
+    said = worked(capsys, *command, "--on-unknown", "drop")
+    assert row(said, "labels") == "2 nodes in 2 classes: x 1, y 1; 1 of nodes without an edge left out"
+    assert "; 1 rows of nodes without an edge left out;" in row(said, "attributes")

@@ -138,6 +138,14 @@ def test_a_newer_version_is_refused(tmp_path: Path) -> None:
         open_graph(tmp_path / "g")
 
 
+def test_a_file_in_place_of_a_folder_is_called_a_file(tmp_path: Path) -> None:
+    (tmp_path / "edges.csv").write_text("u,v,t\na,b,1\n")
+    with pytest.raises(
+        StorageError, match=r"edges.csv is a file, not a graph folder. .*data import .*edges.csv -o FOLDER"
+    ):
+        open_graph(tmp_path / "edges.csv")
+
+
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     _edit_meta(save_graph(_full_graph(), tmp_path / "g"), format="other")
     with pytest.raises(StorageError, match="does not describe a graph"):

@@ -124,6 +124,11 @@ def read_meta(folder: Path) -> dict[str, Any]:
     """The `meta.json` of a graph folder, checked for format, version and the types of its entries."""
     path = folder / "meta.json"
     if not path.is_file():
+        if folder.is_file():
+            raise StorageError(
+                f"{folder} is a file, not a graph folder. Make a folder of it with: "
+                f"chronospike data import {folder} -o FOLDER"
+            )
         what = "is not a graph folder (it has no meta.json)" if folder.is_dir() else "does not exist"
         raise StorageError(f"{folder} {what}. Make one with: chronospike data import FILE -o {folder}")
     meta = read_json(path, _AGAIN)

@@ -111,6 +111,8 @@ def read_features(
     refuse_gaps(sheet, nodes)
     index = positions_in(ids, nodes)
     known = known_nodes(sheet, nodes, index, "described", on_unknown)
+    if not known.any():
+        raise InputError(f"{sheet.origin}: no row is about a node in the graph, the first is about '{nodes[0]}'")
     names = [sheet.names[k] for k in chosen]
     twin = next((name for name in names if names.count(name) > 1), None)
     if twin is not None:
@@ -151,7 +153,10 @@ def _times(sheet: Sheet, time_at: int, unit: str | None, step_start: NDArray[Any
         times = from_unix(sheet, times, unit)
     if (times.dtype.kind == "M") != (step_start.dtype.kind == "M"):
         kinds = ("dates", "numbers") if times.dtype.kind == "M" else ("numbers", "dates")
-        raise InputError(f"{sheet.origin}: the times are {kinds[0]}, but those of the graph are {kinds[1]}")
+        raise InputError(
+            f"{sheet.origin}: the times in '{sheet.names[time_at]}' are {kinds[0]}, but those of the graph are "
+            f"{kinds[1]}. If it is an attribute rather than the time of each row, rename it"
+        )
     return times
 
 
