@@ -386,3 +386,14 @@ def test_temporal_data_is_read_from_tensors() -> None:
 def test_temporal_data_without_times_is_refused() -> None:
     with pytest.raises(InputError, match="no 't'; events need src, dst and t"):
         events_from_temporal_data(SimpleNamespace(src=[1], dst=[2], t=None))
+
+
+def test_a_number_that_is_not_there_is_no_node_and_no_class(tmp_path: Path) -> None:
+    edges, labels = tmp_path / "edges.csv", tmp_path / "labels.csv"
+    edges.write_text("u,v,t\n1,2,1\n3,NULL,2\n2,3,NA\n1,3,4\n")
+    labels.write_text("node,class\n1,0\n2,NA\n3,1\n")
+    with pytest.raises(InputError, match="edges.csv row 3: 'v' is empty"):
+        import_graph(edges)
+    graph = import_graph(edges, labels=labels, on_missing="drop")
+    assert (list(graph.ids), graph.facts["rows_dropped"], graph.class_names) == ([1, 2, 3], 2, ("0", "1"))
+    assert graph.facts["provenance"]["labels_missing"] == 1

@@ -225,3 +225,13 @@ def test_a_column_alone_is_no_table(library: str) -> None:
 
 def test_a_column_without_a_name_is_called_by_its_place() -> None:
     assert Sheet(pa.table({"": [1], "x": [2]})).called(0) == "column 1"
+
+
+@pytest.mark.parametrize("word", ["NA", "NaN", "nan", "NULL", "None", "\\N", "?"])
+def test_among_whole_numbers_a_word_for_nothing_is_no_value(word: str) -> None:
+    assert missing(pa.chunked_array([["1", word], ["-20", "", None]])).tolist() == [False, True, False, True, True]
+
+
+@pytest.mark.parametrize("others", [["a"], ["1", "b"], ["007"], ["1.5"], []])
+def test_among_other_text_it_is_what_it_says(others: list[str]) -> None:
+    assert missing(pa.chunked_array([["NA", "None", *others]])).sum() == 0

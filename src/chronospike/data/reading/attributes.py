@@ -21,15 +21,13 @@ from chronospike.data.reading.columns import FEATURE_TIME, NODE, Given, find_col
 from chronospike.data.reading.edges import ERROR_OR_DROP, read_sheet
 from chronospike.data.reading.labels import Ints, known_nodes, refuse_gaps
 from chronospike.data.reading.numbering import number_values, positions_in
-from chronospike.data.reading.tables import PathLike, Sheet, existing_file, is_text, missing
+from chronospike.data.reading.tables import ABSENT, PathLike, Sheet, existing_file, is_text, missing
 from chronospike.data.reading.times import NUMBER, from_unix, read_times, time_column
 from chronospike.errors import InputError, check_choice
 from chronospike.files import BAD_ARRAY
 
 Attributes = tuple[NDArray[Any], tuple[Column, ...], dict[str, Any]]
 
-# How programs write a number that is not there; in a column of numbers, never a category.
-ABSENT = pa.array(["", "na", "n/a", "nan", "null", "none", "-", "?"])
 # What pandas calls its row numbers, in CSV files and in Parquet files.
 ROW_NUMBERS = re.compile(r"(Unnamed: [0-9]+|__index_level_[0-9]+__)?")
 INFINITE = pa.array(["inf", "-inf", "+inf", "infinity", "-infinity"])
@@ -210,7 +208,7 @@ def _from_text(sheet: Sheet, index: int, column: pa.ChunkedArray) -> tuple[NDArr
     name = sheet.names[index]
     trimmed = pc.utf8_trim_whitespace(column)
     lower = pc.utf8_lower(trimmed)
-    absent = pc.or_(pc.is_in(lower, value_set=ABSENT), pc.is_null(column))
+    absent = pc.or_(pc.is_in(lower, value_set=pa.array(["", *ABSENT])), pc.is_null(column))
 
     def fits(pattern: pa.ChunkedArray) -> bool:
         """Whether every value that is there matches, and one is there."""

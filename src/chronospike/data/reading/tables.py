@@ -18,6 +18,7 @@ import pyarrow.feather as feather
 import pyarrow.parquet as parquet
 from numpy.typing import NDArray
 
+from chronospike.data.ids import PLAIN_INTEGER
 from chronospike.errors import InputError, OutOfSpaceError
 from chronospike.streams import STDIN, copy_from_stream, descriptor_of, is_stream, stream_name
 
@@ -38,6 +39,9 @@ _PACKED = {
     "lz4": rb"\x04\x22\x4d\x18",
 }
 _HEAD_BYTES = 1 << 12
+# How programs write a number that is not there; among numbers, never an id, a class or a category.
+ABSENT = ("na", "n/a", "nan", "null", "none", "\\n", "-", "?")
+ABSENT_WORDS = pa.array([*ABSENT, "NA", "N/A", "NaN", "NAN", "NULL", "None", "NONE", "\\N"])
 
 
 @dataclass(frozen=True)
@@ -222,8 +226,13 @@ def is_text(column: pa.ChunkedArray | pa.Array) -> bool:
 
 
 def missing(column: pa.ChunkedArray) -> NDArray[np.bool_]:
-    """`[E]` True where there is no value: null, empty text or NaN."""
+    """`[E]` True where there is no value: null, empty text or NaN; among whole numbers also the words for it."""
     absent = pc.is_null(column, nan_is_null=True)
     if is_text(column):
         absent = pc.or_(absent, pc.fill_null(pc.equal(column, ""), False))
+        words = pc.or_(absent, pc.is_in(column, value_set=ABSENT_WORDS.cast(column.type)))
+        if not words.equals(absent):
+            rest = column.filter(pc.invert(words))
+            if len(rest) and pc.all(pc.match_substring_regex(rest, PLAIN_INTEGER)).as_py():
+                absent = words
     return cast(NDArray[np.bool_], np.asarray(absent.to_numpy(), dtype=bool))
