@@ -46,6 +46,17 @@ def test_an_existing_folder_is_refused(tmp_path: Path) -> None:
         pass
 
 
+def test_what_another_process_wrote_in_the_meantime_is_kept(tmp_path: Path) -> None:
+    with (
+        pytest.raises(InputError, match="exists. Choose another name or pass --overwrite"),
+        atomic_folder(tmp_path / "graph"),
+    ):
+        (tmp_path / "graph").mkdir()
+        (tmp_path / "graph" / "meta.json").write_text("theirs")
+    assert [path.name for path in tmp_path.iterdir()] == ["graph"]
+    assert (tmp_path / "graph" / "meta.json").read_text() == "theirs"
+
+
 def test_overwriting_replaces_the_old_folder_whole(tmp_path: Path) -> None:
     (tmp_path / "graph").mkdir()
     (tmp_path / "graph" / "meta.json").write_text("{}")

@@ -11,6 +11,7 @@ import shutil
 import socket
 import stat
 import tempfile
+import tokenize
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +22,8 @@ from chronospike.streams import copy_to_stream, is_stream
 
 # The lock of a folder (see chronospike.locks), which does not count as contents.
 LOCK = ".chronospike.lock"
+# What numpy raises at a .npy file that is damaged, by where its header is.
+BAD_ARRAY = (ValueError, OSError, EOFError, OverflowError, TypeError, SyntaxError, tokenize.TokenError)
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -35,6 +38,8 @@ def atomic_folder(target: Path, *, overwrite: bool = False, marker: str = "meta.
     with _partial_of(target) as (partial, place):
         partial.mkdir()
         yield partial
+        # Another process may have written there in the meantime.
+        check_target(target, overwrite=overwrite, marker=marker)
         swap(partial, place)
 
 

@@ -267,7 +267,7 @@ def test_features_that_are_not_finite_are_refused(
     features[2, 1] = value
     np.save(tmp_path / "x.npy", features)
     said = refused(capsys, "data", "import", edges, "--features", tmp_path / "x.npy", "-o", tmp_path / "g")
-    assert "x.npy: the value at [2, 1] is NaN or infinite" in said
+    assert "x.npy: the value at [2, 1] is NaN, infinite or too large" in said
     assert not (tmp_path / "g").exists()
 
 
@@ -356,3 +356,23 @@ def test_attributes_after_the_last_step_are_counted(capsys: pytest.CaptureFixtur
         capsys, "data", "import", tmp_path / "edges.csv", "--features", tmp_path / "x.csv", "-o", tmp_path / "g"
     )
     assert "age; 1 rows after the last step left out" in said
+
+
+def test_one_table_of_nodes_may_hold_labels_and_attributes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "edges.csv").write_text("u,v,t\na,b,1\nb,c,2\n")
+    (tmp_path / "nodes.csv").write_text(",node,label,age\n0,a,x,1\n1,b,y,2\n2,c,x,3\n")
+    nodes = tmp_path / "nodes.csv"
+    command = "data", "import", tmp_path / "edges.csv", "--labels", nodes, "--features", nodes, "-o", tmp_path / "g"
+    assert row(worked(capsys, *command), "attributes") == "age; not used: column 1, label"
+
+
+def test_labels_and_attributes_that_were_dropped_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "edges.csv").write_text("u,v,t\na,b,1\nb,c,2\n")
+    (tmp_path / "nodes.csv").write_text("node,label,age\na,x,1\nb,y,2\nz,x,3\n")
+    nodes = tmp_path / "nodes.csv"
+    command = "data", "import", tmp_path / "edges.csv", "--labels", nodes, "--features", nodes, "-o", tmp_path / "g"
+    said = worked(capsys, *command, "--on-unknown", "drop")
+    assert row(said, "labels") == "2 nodes in 2 classes: x 1, y 1; 1 of nodes without an edge left out"
+    assert "; 1 rows of nodes without an edge left out;" in row(said, "attributes")

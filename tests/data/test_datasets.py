@@ -193,9 +193,9 @@ def test_nodes_with_a_class_and_no_edge_belong_to_a_benchmark(patent: Path) -> N
 
 
 def test_only_the_loader_of_patent_makes_years_of_days_and_takes_the_fourth_value_for_a_class(patent: Path) -> None:
-    events = read_events(patent / "patent_edges.json")
+    events = read_events(patent / "patent_edges.json", time=3)
     assert events.time.tolist() == [19800105, 19800820, 19811231]
-    labels, _ = read_labels(patent / "patent_nodes.json", events.ids, on_unknown="drop")
+    labels, _ = read_labels(patent / "patent_nodes.json", events.ids, label=2, on_unknown="drop")
     assert labels.names == ("500", "501", "502")
 
 
@@ -206,7 +206,7 @@ def test_patent_without_days_is_refused(patent: Path) -> None:
 
 
 def test_patents_other_columns_can_be_asked_for(patent: Path) -> None:
-    events = read_events(patent / "patent_edges.json", source=4, target=5)
+    events = read_events(patent / "patent_edges.json", source=4, target=5, time=3)
     assert list(events.ids) == [500, 501, 502]
 
 

@@ -164,7 +164,7 @@ def test_a_name_that_means_something_else_is_refused(tmp_path: Path, name: str) 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "..", "x.partial", ".hidden"])
+@pytest.mark.parametrize("name", ["", "a/b", "..", "x.partial", ".hidden", "x" * 300, "\udcff" * 201])
 def test_a_name_that_is_no_folder_name_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match="cannot be the name"):
         open_features(tmp_path, name)

@@ -175,6 +175,61 @@ def test_features_are_taken_from_a_table(tmp_path: Path, library: str) -> None:
     assert graph.columns == (Column("age"), Column("colour", "category", ("blue", "red")))
 
 
+@pytest.mark.parametrize(
+    ("nodes", "label", "left_out"),
+    [
+        ("node,label,x\na,0,1\nb,1,2\nc,1,3\n", None, ["label"]),
+        ("node,x,field\na,1,0\nb,2,1\nc,3,1\n", "field", ["field"]),
+        ("a,0,1\nb,1,2\nc,1,3\n", "2", ["column 2"]),
+    ],
+)
+def test_labels_in_the_table_of_the_nodes_are_no_attribute(
+    tmp_path: Path, nodes: str, label: str | None, left_out: list[str]
+) -> None:
+    (tmp_path / "nodes.csv").write_text(nodes)
+    both = tmp_path / "nodes.csv"
+    graph = import_graph(as_arrays(tmp_path), labels=both, features=both, label=label)
+    assert graph.facts["provenance"]["features_left_out"] == left_out
+    assert graph.features is not None
+    assert graph.features.tolist() == [[1], [2], [3]]
+
+
+def test_the_column_of_the_labels_in_another_table_is_no_attribute(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("a,0\nb,1\n")
+    features = {"node": ["a", "b", "c"], "label": [0, 1, 1], "2": [1, 2, 3]}
+    graph = import_graph(as_arrays(tmp_path), labels={"a": 0, "b": 1}, features=features)
+    assert [column.name for column in graph.columns] == ["2"]
+    graph = import_graph(as_arrays(tmp_path), labels=tmp_path / "labels.csv", features=features)
+    assert [column.name for column in graph.columns] == ["label", "2"]
+
+
+def test_row_numbers_are_no_attribute(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    nodes = pandas.DataFrame({"node": ["a", "z", "b", "c"], "x": [1, 0, 2, 3]})
+    nodes = nodes[nodes.node != "z"]
+    nodes.to_csv(tmp_path / "nodes.csv")
+    nodes.to_parquet(tmp_path / "nodes.parquet")
+    pandas.read_csv(tmp_path / "nodes.csv").to_csv(tmp_path / "again.csv", index=False)
+    for features, left_out in (
+        (nodes, None),
+        (nodes.set_index("node"), None),
+        (tmp_path / "nodes.csv", ["column 1"]),
+        (tmp_path / "nodes.parquet", ["__index_level_0__"]),
+        (tmp_path / "again.csv", ["Unnamed: 0"]),
+    ):
+        graph = import_graph(as_arrays(tmp_path), features=features)
+        assert graph.columns == (Column("x"),)
+        assert graph.facts["provenance"].get("features_left_out") == left_out
+
+
+def test_an_index_of_node_ids_is_a_column_also_if_it_is_a_range() -> None:
+    pandas = pytest.importorskip("pandas")
+    nodes = pandas.DataFrame({"x": [5, 6, 7]}, index=pandas.RangeIndex(3, name="node"))
+    graph = import_graph([(0, 1, 1), (1, 2, 2)], features=nodes)
+    assert graph.features is not None
+    assert graph.features.tolist() == [[5], [6], [7]]
+
+
 def test_nodes_without_a_row_are_counted(tmp_path: Path) -> None:
     graph = import_graph(as_arrays(tmp_path), features={"node": ["a"], "x": [1]})
     assert graph.facts["provenance"]["nodes_without_features"] == 2
@@ -189,6 +244,13 @@ def test_features_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         import_graph(as_arrays(tmp_path), features=np.array([[1.0], [np.nan], [1.0]]))
     with pytest.raises(InputError, match="features are object; numbers are needed"):
         import_graph(as_arrays(tmp_path), features=np.array([["red", 1], ["red", 2], ["blue", 3]], dtype=object))
+
+
+def test_features_of_a_tensor_that_numpy_has_no_type_for(tmp_path: Path) -> None:
+    features = import_graph(
+        as_arrays(tmp_path), features=torch.tensor([[1.0], [0.5], [3.0]], dtype=torch.bfloat16)
+    ).features
+    np.testing.assert_array_equal(features, [[1.0], [0.5], [3.0]])
 
 
 def test_times_become_steps_as_asked(tmp_path: Path) -> None:
@@ -324,3 +386,14 @@ def test_temporal_data_is_read_from_tensors() -> None:
 def test_temporal_data_without_times_is_refused() -> None:
     with pytest.raises(InputError, match="no 't'; events need src, dst and t"):
         events_from_temporal_data(SimpleNamespace(src=[1], dst=[2], t=None))
+
+
+def test_a_number_that_is_not_there_is_no_node_and_no_class(tmp_path: Path) -> None:
+    edges, labels = tmp_path / "edges.csv", tmp_path / "labels.csv"
+    edges.write_text("u,v,t\n1,2,1\n3,NULL,2\n2,3,NA\n1,3,4\n")
+    labels.write_text("node,class\n1,0\n2,NA\n3,1\n")
+    with pytest.raises(InputError, match="edges.csv row 3: 'v' is empty"):
+        import_graph(edges)
+    graph = import_graph(edges, labels=labels, on_missing="drop")
+    assert (list(graph.ids), graph.facts["rows_dropped"], graph.class_names) == ([1, 2, 3], 2, ("0", "1"))
+    assert graph.facts["provenance"]["labels_missing"] == 1

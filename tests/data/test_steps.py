@@ -103,6 +103,12 @@ def test_the_limit_on_distinct_times_holds_after_merging() -> None:
     assert len(make_steps(np.arange(2000), merge=2)) == 1000
 
 
+@pytest.mark.parametrize("k", [4, 2**31, 10**30])
+def test_merging_more_than_there_are_makes_one_step(k: int) -> None:
+    steps = merge_steps(distinct_steps(np.arange(3)), k)
+    assert (len(steps), steps.index.tolist(), steps.end.tolist()) == (1, [0, 0, 0], [2])
+
+
 @pytest.mark.parametrize(("steps", "merge"), [(0, 1), (None, 0)])
 def test_counts_below_one_are_refused(steps: int | None, merge: int) -> None:
     with pytest.raises(InputError, match="at least"):

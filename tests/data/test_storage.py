@@ -138,6 +138,14 @@ def test_a_newer_version_is_refused(tmp_path: Path) -> None:
         open_graph(tmp_path / "g")
 
 
+def test_a_file_in_place_of_a_folder_is_called_a_file(tmp_path: Path) -> None:
+    (tmp_path / "edges.csv").write_text("u,v,t\na,b,1\n")
+    with pytest.raises(
+        StorageError, match=r"edges.csv is a file, not a graph folder. .*data import .*edges.csv -o FOLDER"
+    ):
+        open_graph(tmp_path / "edges.csv")
+
+
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     _edit_meta(save_graph(_full_graph(), tmp_path / "g"), format="other")
     with pytest.raises(StorageError, match="does not describe a graph"):
@@ -347,7 +355,9 @@ def test_step_bounds_that_are_no_times_are_refused(tmp_path: Path) -> None:
 def test_a_file_that_is_no_array_is_refused(tmp_path: Path) -> None:
     folder = save_graph(_full_graph(), tmp_path / "g")
     header = b"{'descr': '<i8', 'fortran_order': False, 'shape': (" + b"9" * 40 + b",), }\n"
-    for content in (b"PK\x03\x04", b"", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header):
+    magic, open_brace, comma = b"\x93NUMPY\x01\x00", b"{'descr': '<i8', u\n", b"{'descr',: '<i8'}\n"
+    arrays = [magic + len(header).to_bytes(2, "little") + header for header in (header, open_brace, comma)]
+    for content in (b"PK\x03\x04", b"", *arrays):
         (folder / "labels.npy").write_bytes(content)
         with pytest.raises(StorageError, match=r"labels\.npy is damaged"):
             open_graph(folder)

@@ -253,7 +253,10 @@ def _described(graph: DynamicGraph, summary: dict[str, Any]) -> list[tuple[str, 
     if graph.num_classes:
         sizes = ", ".join(f"{name} {size:,}" for name, size in list(summary["class_sizes"].items())[:8])
         more = ", …" if graph.num_classes > 8 else ""
-        rows.append(("labels", f"{summary['labelled']:,} nodes in {graph.num_classes} classes: {sizes}{more}"))
+        unknown = _counts(summary).get("labels_unknown")
+        left_out = f"; {unknown:,} of nodes without an edge left out" if unknown else ""
+        counted = f"{summary['labelled']:,} nodes in {graph.num_classes} classes: {sizes}{more}"
+        rows.append(("labels", counted + left_out))
     else:
         rows.append(("labels", "none"))
     shape = summary["features"]
@@ -266,6 +269,12 @@ def _described(graph: DynamicGraph, summary: dict[str, Any]) -> list[tuple[str, 
     return rows
 
 
+def _counts(summary: dict[str, Any]) -> dict[str, Any]:
+    """What was counted as labels and attributes were read."""
+    provenance = summary.get("provenance")
+    return provenance if isinstance(provenance, dict) else {}
+
+
 def _attributes(graph: DynamicGraph, summary: dict[str, Any]) -> str:
     """The columns by name, and what is missing in them."""
     named = [
@@ -273,11 +282,12 @@ def _attributes(graph: DynamicGraph, summary: dict[str, Any]) -> str:
         for column in graph.columns[:8]
     ]
     shown = ", ".join(named) + (f", … ({len(graph.columns)})" if len(graph.columns) > 8 else "")
-    provenance = summary.get("provenance")
-    counts = provenance if isinstance(provenance, dict) else {}
+    counts = _counts(summary)
     for name, what in (
         ("nodes_without_features", "nodes without a row"),
+        ("features_unknown", "rows of nodes without an edge left out"),
         ("features_after_end", "rows after the last step left out"),
     ):
         shown += f"; {counts[name]:,} {what}" if counts.get(name) else ""
-    return shown
+    left_out = counts.get("features_left_out")
+    return shown + (f"; not used: {_listed(left_out)}" if left_out else "")

@@ -149,7 +149,7 @@ def read_benchmark(spec: DatasetSpec, folder: Path) -> tuple[Events, NodeLabels,
     """
     edges, nodes = spec.paths(folder)
     links = read_sheet(edges, (SOURCE, TARGET, TIME))
-    events = read_events(_with_years(links) if spec.name == "patent" else links)
+    events = read_events(_with_years(links) if spec.name == "patent" else links, time=None if links.named else 3)
     sheet = read_sheet(nodes, (NODE, LABEL))
     events = add_nodes(events, sheet.column(find_column(sheet, NODE)))
     return events, *read_labels(sheet, events.ids, label=PATENT_CLASS if spec.name == "patent" else None)

@@ -121,10 +121,12 @@ class NodeLabels:
     Attributes:
         codes: `[N]` class index, -1 where a node has no label.
         names: the class names in the order of their indices, as the user wrote them.
+        column: what the column is called that they were read from, if any: its place from 1 where it has no name.
     """
 
     codes: NDArray[np.int64]
     names: tuple[str, ...]
+    column: str | None = None
 
 
 @dataclass(frozen=True)

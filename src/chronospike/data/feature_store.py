@@ -26,7 +26,7 @@ from numpy.typing import DTypeLike, NDArray
 from chronospike._version import __version__
 from chronospike.data.meta import FeaturesMeta, check_meta
 from chronospike.errors import InputError, OutOfSpaceError, StorageError, nearest
-from chronospike.files import read_json, require_readable, space_errors, swap, write_json
+from chronospike.files import BAD_ARRAY, read_json, require_readable, space_errors, swap, write_json
 from chronospike.locks import Tell, wait_for
 from chronospike.threads import run_chunks
 
@@ -36,6 +36,8 @@ VALUES = "values.npy"
 META = "meta.json"
 # Larger sets are only checked for size on opening, unless asked.
 _VERIFY_BYTES = 2 * 1024**3
+# File systems allow 255 bytes; names of temporary files are made of it.
+_LONGEST_NAME = 200
 _NO_FALLOCATE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}
 
 Shape = tuple[int, int, int]
@@ -173,8 +175,13 @@ def _make_set(target: Path, wanted: dict[str, Any], maker: StepMaker, overwrite:
 
 
 def _set_folder(folder: Path, name: str) -> Path:
-    if not name or name != Path(name).name or name.startswith(".") or name.endswith(".partial"):
-        raise InputError(f"'{name}' cannot be the name of a feature set. Use letters, digits, - and _")
+    if (
+        not 0 < len(os.fsencode(name)) <= _LONGEST_NAME
+        or name != Path(name).name
+        or name[0] == "."
+        or name.endswith(".partial")
+    ):
+        raise InputError(f"'{name}' cannot be the name of a feature set. Use letters, digits, - and _, at most 200")
     if name in ("own", "none", "auto") or "+" in name:
         raise InputError(f"a feature set cannot be named '{name}': own, none, auto and + are reserved")
     return Path(folder) / "features" / name
@@ -314,7 +321,7 @@ def _open_values(folder: Path, meta: dict[str, Any]) -> np.memmap[Any, np.dtype[
     require_readable(path)
     try:
         values = np.lib.format.open_memmap(path, mode="r")
-    except (OSError, ValueError, EOFError, OverflowError, TypeError) as error:
+    except BAD_ARRAY as error:
         raise StorageError(f"{path} is missing or cut short ({error}). {_again(folder)}") from error
     if list(values.shape) != meta["shape"] or values.dtype != np.dtype(meta["dtype"]):
         raise StorageError(

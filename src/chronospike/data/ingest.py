@@ -5,6 +5,7 @@ Graphs of other libraries are recognised by their attributes: none of these libr
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from chronospike.data.build import build_graph
-from chronospike.data.events import Events
+from chronospike.data.events import Events, NodeLabels
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.reading.attributes import read_features
 from chronospike.data.reading.edges import (
@@ -75,22 +76,37 @@ def import_graph(
     rules = {"time_unit": time_unit, "on_missing": on_missing, "header": header, "delimiter": delimiter}
     events = _events(data, source, target, time, rules)
     times = make_steps(events.time, steps=steps, every=every, origin=origin, merge=merge)
-    found, facts = None, dict[str, int]()
+    found: NodeLabels | None = None
+    facts: dict[str, int] = {}
     if labels is not None:
         found, facts = read_labels(labels, events.ids, node, label, header=header, on_unknown=on_unknown)
     graph = build_graph(events, times, directed=directed, labels=found, provenance=facts)
     if features is None:
         return graph
     if isinstance(features, np.ndarray) or hasattr(features, "detach"):
-        array = features.detach().cpu().numpy() if hasattr(features, "detach") else features
+        array = features
+        if hasattr(features, "detach"):  # numpy has no bfloat16
+            tensor = features.detach().cpu()
+            array = (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
         try:
             numbers = array if array.dtype.kind == "f" else array.astype(np.float32)
         except (TypeError, ValueError) as error:
             raise InputError(f"features are {array.dtype}; numbers are needed. Give other values as a table") from error
         return graph.with_features(numbers)
-    values, columns, counts = read_features(features, graph, node=node, time_unit=time_unit, on_unknown=on_unknown)
+    label = _label_column(found, labels, features)
+    values, columns, counts = read_features(
+        features, graph, node=node, time_unit=time_unit, on_unknown=on_unknown, label=label
+    )
     graph.facts["provenance"].update(counts)
     return graph.with_features(values, columns)
+
+
+def _label_column(found: NodeLabels | None, labels: Any, features: Any) -> str | None:
+    """The column of the labels, which is no attribute where it is in both tables; a place counts in one table only."""
+    same = labels is features or (isinstance(features, (str, os.PathLike)) and str(labels) == str(features))
+    if found is None or found.column is None or (found.column.isdecimal() and not same):
+        return None
+    return found.column
 
 
 def _events(data: Any, source: str | None, target: str | None, time: str | None, rules: dict[str, Any]) -> Events:

@@ -103,6 +103,7 @@ def merge_steps(steps: Steps, k: int) -> Steps:
         raise InputError(f"--merge {k}: at least 1 is needed")
     if k == 1:
         return steps
+    k = min(k, 2**31 - 1)  # what the index of a step holds
     last = np.minimum(np.arange(k - 1, len(steps) + k - 1, k), len(steps) - 1)
     left = len(steps) % k
     return replace(

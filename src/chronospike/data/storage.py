@@ -30,7 +30,7 @@ from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
 from chronospike.data.meta import GraphMeta, check_meta
 from chronospike.errors import GraphError, InputError, StorageError
-from chronospike.files import atomic_folder, read_json, require_readable, write_json
+from chronospike.files import BAD_ARRAY, atomic_folder, read_json, require_readable, write_json
 
 FORMAT = "chronospike-graph"
 VERSION = 1
@@ -124,6 +124,11 @@ def read_meta(folder: Path) -> dict[str, Any]:
     """The `meta.json` of a graph folder, checked for format, version and the types of its entries."""
     path = folder / "meta.json"
     if not path.is_file():
+        if folder.is_file():
+            raise StorageError(
+                f"{folder} is a file, not a graph folder. Make a folder of it with: "
+                f"chronospike data import {folder} -o FOLDER"
+            )
         what = "is not a graph folder (it has no meta.json)" if folder.is_dir() else "does not exist"
         raise StorageError(f"{folder} {what}. Make one with: chronospike data import FILE -o {folder}")
     meta = read_json(path, _AGAIN)
@@ -259,7 +264,7 @@ def _open_array(folder: Path, name: str, entry: dict[str, Any], verify: bool | N
     require_readable(path)
     try:
         array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
-    except (ValueError, OSError, EOFError, OverflowError, TypeError) as error:
+    except BAD_ARRAY as error:
         raise StorageError(f"{path} is damaged ({error}). {_AGAIN}") from error
     if array.dtype.str != entry["dtype"] or list(array.shape) != entry["shape"]:
         raise StorageError(

@@ -99,6 +99,8 @@ def test_unknown_nodes_are_named_or_dropped(tmp_path: Path, graph: DynamicGraph)
     values, _, facts = read_features(path, graph, on_unknown="drop")
     np.testing.assert_array_equal(values[:, 0], [1, NAN, NAN])
     assert facts["features_unknown"] == 1
+    with pytest.raises(InputError, match="nodes.csv: no row is about a node in the graph, the first is about '1.0'"):
+        read_features(written(tmp_path, "node,x\n1.0,1\n2.0,2\n"), graph, on_unknown="drop")
 
 
 @pytest.mark.parametrize(
@@ -109,7 +111,10 @@ def test_unknown_nodes_are_named_or_dropped(tmp_path: Path, graph: DynamicGraph)
         ("node,x\na,1\n,3\n", "nodes.csv row 3: 'node' is empty"),
         ("node,x\na,1\nb,2\na,3\n", "nodes.csv row 4: node 'a' has other features in row 2"),
         ("node,time,x\na,,1\nb,20,2\n", "nodes.csv row 2: 'time' is empty"),
-        ("node,time,x\na,2020-01-01,1\n", "nodes.csv: the times are dates, but those of the graph are numbers"),
+        (
+            "node,time,x\na,2020-01-01,1\n",
+            "nodes.csv: the times in 'time' are dates, but those of the graph are numbers",
+        ),
         ("node\na\nb\n", "nodes.csv: no feature columns besides 'node'"),
     ],
 )
@@ -142,6 +147,7 @@ def test_arrays_of_doubles_and_integers_become_single_precision(tmp_path: Path, 
         (np.ones((4, 2)), r"shape \[4, 2\], expected \[3, d\] or \[3, 3, d\]"),
         (np.ones(3), r"shape \[3\]"),
         (np.array([[1.0], [np.nan], [2.0]]), r"the value at \[1, 0\] is NaN"),
+        (np.array([[1.0], [2.0], [1e300]]), r"the value at \[2, 0\] is NaN, infinite or too large"),
         (np.array([["a"], ["b"], ["c"]]), "an array of numbers is needed"),
         (np.array([[object()]] * 3), "not a readable .npy array"),
     ],

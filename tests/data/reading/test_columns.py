@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from chronospike.data.reading.columns import LABEL, NODE, SOURCE, TARGET, TIME, find_column, find_optional
+from chronospike.data.reading.columns import LABEL, NODE, SOURCE, TARGET, TIME, Role, find_column, find_optional
 from chronospike.data.reading.tables import Sheet
 from chronospike.errors import InputError
 
@@ -50,7 +50,17 @@ def test_a_column_named_by_a_number_comes_before_the_position() -> None:
 
 def test_without_names_the_usual_order_holds() -> None:
     table = sheet("1", "2", "3", named=False)
-    assert [find_column(table, role) for role in (SOURCE, TARGET, TIME, NODE, LABEL)] == [0, 1, 2, 0, 1]
+    assert [find_column(table, role) for role in (SOURCE, TARGET, TIME, NODE)] == [0, 1, 2, 0]
+    assert find_column(sheet("1", "2", named=False), LABEL) == 1
+
+
+@pytest.mark.parametrize(("role", "count", "way_out"), [(TIME, 4, "--time 3"), (LABEL, 3, "--label 2")])
+def test_without_names_nothing_is_guessed_among_more_columns(role: Role, count: int, way_out: str) -> None:
+    table = sheet(*map(str, range(1, count + 1)), named=False)
+    with pytest.raises(InputError, match=f"{count} columns without names, .*{role.name} may be any.*{way_out}"):
+        find_column(table, role)
+    assert find_optional(table, role) is None
+    assert find_column(table, role, count) == count - 1
 
 
 @pytest.mark.parametrize(

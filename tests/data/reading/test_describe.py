@@ -24,10 +24,16 @@ def test_columns_rows_and_times_are_found(tmp_path: Path) -> None:
 
 
 def test_columns_without_names_are_called_by_their_place(tmp_path: Path) -> None:
-    found = described(tmp_path, "1 2 0.5 9\n2 3 1.5 9\n", "edges.txt")
-    assert (found.source, found.time, found.unused) == ("column 1", "column 3", ("column 4",))
+    found = described(tmp_path, "1 2 0.5\n2 3 1.5\n", "edges.txt")
+    assert (found.source, found.time, found.unused) == ("column 1", "column 3", ())
     assert found.times is not None
     assert (found.times.kind, found.times.first, found.times.last) == ("numbers", "0.5", "1.5")
+
+
+def test_the_time_among_more_columns_without_names_is_left_to_the_user(tmp_path: Path) -> None:
+    found = described(tmp_path, "6,2,4,1289241911\n6,5,-2,1289241941\n")
+    assert (found.target, found.time, found.unused) == ("column 2", None, ("column 3", "column 4"))
+    assert found.import_command.endswith("--time COLUMN")
 
 
 def test_a_column_that_is_not_found_is_left_to_the_user(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from chronospike.data.reading.tables import (
+    Sheet,
     existing_file,
     file_kind,
     missing,
@@ -213,3 +214,24 @@ def test_what_is_compressed_is_unpacked_whatever_its_name(tmp_path: Path, pack: 
     assert callable(pack)
     with open_stream(written(tmp_path / "edges.csv", pack(b"BZhang,b,1\n"))) as stream:
         assert stream.read() == b"BZhang,b,1\n"
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_column_alone_is_no_table(library: str) -> None:
+    series = pytest.importorskip(library).Series([1, 2])
+    with pytest.raises(InputError, match="labels: a Series is not a table. Give a pandas"):
+        sheet_of(series, "labels")
+
+
+def test_a_column_without_a_name_is_called_by_its_place() -> None:
+    assert Sheet(pa.table({"": [1], "x": [2]})).called(0) == "column 1"
+
+
+@pytest.mark.parametrize("word", ["NA", "NaN", "nan", "NULL", "None", "\\N", "?"])
+def test_among_whole_numbers_a_word_for_nothing_is_no_value(word: str) -> None:
+    assert missing(pa.chunked_array([["1", word], ["-20", "", None]])).tolist() == [False, True, False, True, True]
+
+
+@pytest.mark.parametrize("others", [["a"], ["1", "b"], ["007"], ["1.5"], []])
+def test_among_other_text_it_is_what_it_says(others: list[str]) -> None:
+    assert missing(pa.chunked_array([["NA", "None", *others]])).sum() == 0

@@ -83,6 +83,12 @@ def test_header_with_a_quoted_line_break_is_one_row() -> None:
 def test_blank_after_each_comma_belongs_to_the_delimiter() -> None:
     assert layout("a, b, 1\nc, d, 2\n").padded
     assert not layout("a, b,1\nc, d,2\n").padded
+    assert not layout("u, v, t\na,b,1\n").padded
+
+
+def test_blank_after_each_comma_but_not_in_the_header() -> None:
+    found = layout("u,v,t\na, b, 1\nc, d, 2\n")
+    assert (found.padded, found.names) == (True, ("u", "v", "t"))
 
 
 def test_a_cut_sample_ignores_its_last_row() -> None:
@@ -100,6 +106,7 @@ def test_file_without_rows_is_refused(text: str, message: str) -> None:
         layout(text)
 
 
-def test_delimiter_of_two_letters_is_refused() -> None:
-    with pytest.raises(InputError, match="one character"):
-        layout("a,b,1\n", delimiter="::")
+@pytest.mark.parametrize("delimiter", ["::", "§", '"'])
+def test_delimiter_that_is_not_one_plain_character_is_refused(delimiter: str) -> None:
+    with pytest.raises(InputError, match="one ASCII character"):
+        layout("a,b,1\n", delimiter=delimiter)

@@ -5,6 +5,7 @@ A number stays one, a date becomes days, text the code of a category.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,15 @@ from chronospike.data.reading.columns import FEATURE_TIME, NODE, Given, find_col
 from chronospike.data.reading.edges import ERROR_OR_DROP, read_sheet
 from chronospike.data.reading.labels import Ints, known_nodes, refuse_gaps
 from chronospike.data.reading.numbering import number_values, positions_in
-from chronospike.data.reading.tables import PathLike, Sheet, existing_file, is_text, missing
+from chronospike.data.reading.tables import ABSENT, PathLike, Sheet, existing_file, is_text, missing
 from chronospike.data.reading.times import NUMBER, from_unix, read_times, time_column
 from chronospike.errors import InputError, check_choice
+from chronospike.files import BAD_ARRAY
 
 Attributes = tuple[NDArray[Any], tuple[Column, ...], dict[str, Any]]
 
-# How programs write a number that is not there; in a column of numbers, never a category.
-ABSENT = pa.array(["", "na", "n/a", "nan", "null", "none", "-", "?"])
+# What pandas calls its row numbers, in CSV files and in Parquet files.
+ROW_NUMBERS = re.compile(r"(Unnamed: [0-9]+|__index_level_[0-9]+__)?")
 INFINITE = pa.array(["inf", "-inf", "+inf", "infinity", "-infinity"])
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?$"
 _DAY = np.timedelta64(1, "D") / np.timedelta64(1, "us")
@@ -41,7 +43,7 @@ def load_array(path: PathLike, num_nodes: int, num_steps: int) -> Attributes:
     file = existing_file(path)
     try:
         values = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except BAD_ARRAY as error:
         raise InputError(f"{file.name}: not a readable .npy array of numbers: {error}") from error
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiub":
         raise InputError(f"{file.name}: an array of numbers is needed, found {getattr(values, 'dtype', type(values))}")
@@ -51,17 +53,24 @@ def load_array(path: PathLike, num_nodes: int, num_steps: int) -> Attributes:
             f"{file.name}: shape {list(values.shape)}, expected [{num_nodes}, d] or [{num_steps}, {num_nodes}, d]"
         )
     if values.dtype not in (np.float16, np.float32):
-        values = values.astype(np.float32)
+        with np.errstate(over="ignore"):
+            values = values.astype(np.float32)
     for step, block in enumerate(values if values.ndim == 3 else values[None]):
         bad = np.argwhere(~np.isfinite(block))
         if len(bad):
             place = [step, *bad[0].tolist()] if values.ndim == 3 else bad[0].tolist()
-            raise InputError(f"{file.name}: the value at {place} is NaN or infinite")
+            raise InputError(f"{file.name}: the value at {place} is NaN, infinite or too large for single precision")
     return values, default_columns(values.shape[-1]), {}
 
 
 def read_features(
-    data: Any, graph: DynamicGraph, *, node: Given = None, time_unit: str | None = None, on_unknown: str = "error"
+    data: Any,
+    graph: DynamicGraph,
+    *,
+    node: Given = None,
+    time_unit: str | None = None,
+    on_unknown: str = "error",
+    label: str | None = None,
 ) -> Attributes:
     """Attributes from a file or an Arrow-compatible table with a column of nodes, or from a file `.npy` (`load_array`).
 
@@ -76,10 +85,11 @@ def read_features(
         node: column name, or position from 1; found by the usual names if not given, as is the time, if there is one.
         time_unit: `s`, `ms`, `us` or `ns` if times that are numbers are Unix time.
         on_unknown: what to do with nodes that are not in the graph: "error" or "drop".
+        label: the column that holds the labels, which is left out, as row numbers without a name are.
 
     Returns:
         `[N, c]` or `[T, N, c]` float32, what each column is, and the counts `feature_rows`, `features_unknown`,
-        `features_after_end` and `nodes_without_features`.
+        `features_after_end` and `nodes_without_features`; `features_left_out` are the columns left out, if any.
     """
     check_choice("on_unknown", on_unknown, ERROR_OR_DROP)
     if isinstance(data, (str, Path)) and Path(data).suffix.lower() == ".npy":
@@ -88,13 +98,19 @@ def read_features(
     node_at = find_column(sheet, NODE, node)
     time_at = find_optional(sheet, FEATURE_TIME, taken=[node_at])
     taken = [node_at] if time_at is None else [node_at, time_at]
-    chosen = [k for k in range(len(sheet.names)) if k not in taken]
+    others = [k for k in range(len(sheet.names)) if k not in taken]
+    left_out = [k for k in others if sheet.names[k] == label or ROW_NUMBERS.fullmatch(sheet.names[k])]
+    chosen = [k for k in others if k not in left_out]
     if not chosen:
-        raise InputError(f"{sheet.origin}: no feature columns besides {', '.join(repr(sheet.names[k]) for k in taken)}")
+        raise InputError(
+            f"{sheet.origin}: no feature columns besides {', '.join(repr(sheet.names[k]) for k in taken + left_out)}"
+        )
     nodes = sheet.column(node_at)
     refuse_gaps(sheet, nodes)
     index = positions_in(ids, nodes)
     known = known_nodes(sheet, nodes, index, "described", on_unknown)
+    if not known.any():
+        raise InputError(f"{sheet.origin}: no row is about a node in the graph, the first is about '{nodes[0]}'")
     names = [sheet.names[k] for k in chosen]
     twin = next((name for name in names if names.count(name) > 1), None)
     if twin is not None:
@@ -120,6 +136,7 @@ def read_features(
         "features_unknown": int((~known).sum()),
         "features_after_end": int((known & late).sum()),
         "nodes_without_features": len(ids) - len(np.unique(index[keep])),
+        **({"features_left_out": [sheet.called(k) for k in left_out]} if left_out else {}),
     }
     return values[0] if time_at is None else values, tuple(column for _, column in encoded), facts
 
@@ -134,7 +151,10 @@ def _times(sheet: Sheet, time_at: int, unit: str | None, step_start: NDArray[Any
         times = from_unix(sheet, times, unit)
     if (times.dtype.kind == "M") != (step_start.dtype.kind == "M"):
         kinds = ("dates", "numbers") if times.dtype.kind == "M" else ("numbers", "dates")
-        raise InputError(f"{sheet.origin}: the times are {kinds[0]}, but those of the graph are {kinds[1]}")
+        raise InputError(
+            f"{sheet.origin}: the times in '{sheet.names[time_at]}' are {kinds[0]}, but those of the graph are "
+            f"{kinds[1]}. If it is an attribute rather than the time of each row, rename it"
+        )
     return times
 
 
@@ -188,7 +208,7 @@ def _from_text(sheet: Sheet, index: int, column: pa.ChunkedArray) -> tuple[NDArr
     name = sheet.names[index]
     trimmed = pc.utf8_trim_whitespace(column)
     lower = pc.utf8_lower(trimmed)
-    absent = pc.or_(pc.is_in(lower, value_set=ABSENT), pc.is_null(column))
+    absent = pc.or_(pc.is_in(lower, value_set=pa.array(["", *ABSENT])), pc.is_null(column))
 
     def fits(pattern: pa.ChunkedArray) -> bool:
         """Whether every value that is there matches, and one is there."""

@@ -19,11 +19,19 @@ class Role:
         name: as it is called in messages and, behind two dashes, on the command line.
         known: names it goes by, letters and digits only; where several occur the earliest in this list wins.
         position: its column in a table without names, counted from 0; None if there is no such custom.
+        last: whether nothing may follow it there. In lists of edges a weight may stand before the time or after it.
     """
 
     name: str
     known: tuple[str, ...]
     position: int | None = None
+    last: bool = False
+
+    def place(self, count: int) -> int | None:
+        """Its column in a table of `count` columns without names."""
+        if self.position is None or self.position >= count or (self.last and self.position < count - 1):
+            return None
+        return self.position
 
 
 # The two lists run in parallel, so that `u, v` or `user, item` are taken as a pair.
@@ -40,9 +48,11 @@ TARGET = Role(
     1,
 )  # fmt: skip
 MOMENTS = ("time", "timestamp", "t", "ts", "datetime", "date")
-TIME = Role("time", (*MOMENTS, "timestep", "step", "when", "year", "day", "unixtime", "createdat"), 2)
+TIME = Role("time", (*MOMENTS, "timestep", "step", "when", "year", "day", "unixtime", "createdat"), 2, last=True)
 NODE = Role("node", ("node", "nodeid", "id", "vertex", "vertexid", "user", "userid", "name"), 0)
-LABEL = Role("label", ("label", "class", "y", "category", "nodelabel", "nodeclass", "classlabel", "group", "type"), 1)
+LABEL = Role(
+    "label", ("label", "class", "y", "category", "nodelabel", "nodeclass", "classlabel", "group", "type"), 1, last=True
+)
 # Only the plain words: a "year" among node attributes is more likely an attribute.
 FEATURE_TIME = Role("time", MOMENTS)
 
@@ -73,7 +83,7 @@ def find_optional(sheet: Sheet, role: Role, taken: Iterable[int] = ()) -> int | 
     if sheet.named:
         names, free = [letters(name) for name in sheet.names], set(range(len(sheet.names))) - set(taken)
         return next((k for known in role.known for k, name in enumerate(names) if name == known and k in free), None)
-    return role.position if role.position is not None and role.position < len(sheet.names) else None
+    return role.place(len(sheet.names))
 
 
 def _chosen(sheet: Sheet, role: Role, given: str | int) -> int:
@@ -94,6 +104,11 @@ def _chosen(sheet: Sheet, role: Role, given: str | int) -> int:
 def _not_found(sheet: Sheet, role: Role) -> str:
     if not sheet.named:
         count = len(sheet.names)
+        if role.position is not None and role.position < count:
+            return (
+                f"{sheet.origin}: {count} columns without names, so the {role.name} may be any of them. "
+                f"Give its position, such as --{role.name} {role.position + 1}"
+            )
         return f"{sheet.origin}: {count} column{'s' * (count != 1)}, and none is left for '{role.name}'"
     return (
         f"{sheet.origin}: no '{role.name}' column. The columns are: {_listed(sheet)}. Name it with --{role.name}, "

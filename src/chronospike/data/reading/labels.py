@@ -74,7 +74,7 @@ def read_labels(
         "labels_unknown": int((~known).sum()),
         "labels_repeated": len(index) - int((result >= 0).sum()),
     }
-    return NodeLabels(result, tuple(str(name) for name in names)), facts
+    return NodeLabels(result, tuple(str(name) for name in names), sheet.names[label_at]), facts
 
 
 def refuse_gaps(sheet: Sheet, nodes: pa.ChunkedArray) -> None:

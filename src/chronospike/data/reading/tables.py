@@ -18,6 +18,7 @@ import pyarrow.feather as feather
 import pyarrow.parquet as parquet
 from numpy.typing import NDArray
 
+from chronospike.data.ids import PLAIN_INTEGER
 from chronospike.errors import InputError, OutOfSpaceError
 from chronospike.streams import STDIN, copy_from_stream, descriptor_of, is_stream, stream_name
 
@@ -38,6 +39,9 @@ _PACKED = {
     "lz4": rb"\x04\x22\x4d\x18",
 }
 _HEAD_BYTES = 1 << 12
+# How programs write a number that is not there; among numbers, never an id, a class or a category.
+ABSENT = ("na", "n/a", "nan", "null", "none", "\\n", "-", "?")
+ABSENT_WORDS = pa.array([*ABSENT, "NA", "N/A", "NaN", "NAN", "NULL", "None", "NONE", "\\N"])
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class Sheet:
 
     def called(self, index: int) -> str:
         """The name of column `index`; `column 4` where it has none."""
-        return self.names[index] if self.named else f"column {self.names[index]}"
+        return (self.named and self.names[index]) or f"column {index + 1}"
 
     def column(self, index: int) -> pa.ChunkedArray:
         """Column `index` as plain numbers, text, booleans, dates or timestamps."""
@@ -87,8 +91,14 @@ def sheet_of(data: Any, origin: str = "table") -> Sheet:
     try:
         if isinstance(data, Mapping):
             return Sheet(pa.table({str(name): values for name, values in data.items()}), origin)
-        is_pandas = type(data).__module__.split(".")[0] == "pandas"
-        if is_pandas or hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+        if type(data).__module__.split(".")[0] == "pandas" and hasattr(data, "columns"):
+            # An index without a name is row numbers; one with a name is a column, also if it happens to be a range.
+            keep = any(name is not None for name in data.index.names)
+            return Sheet(pa.Table.from_pandas(data, preserve_index=keep), origin)
+        # A column alone (a series) has this, too.
+        if not hasattr(data, "to_frame") and (
+            hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
+        ):
             return Sheet(pa.table(data), origin)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InputError(f"{origin}: cannot be read as an Arrow table: {first_line(error)}") from error
@@ -216,8 +226,13 @@ def is_text(column: pa.ChunkedArray | pa.Array) -> bool:
 
 
 def missing(column: pa.ChunkedArray) -> NDArray[np.bool_]:
-    """`[E]` True where there is no value: null, empty text or NaN."""
+    """`[E]` True where there is no value: null, empty text or NaN; among whole numbers also the words for it."""
     absent = pc.is_null(column, nan_is_null=True)
     if is_text(column):
         absent = pc.or_(absent, pc.fill_null(pc.equal(column, ""), False))
+        words = pc.or_(absent, pc.is_in(column, value_set=ABSENT_WORDS.cast(column.type)))
+        if not words.equals(absent):
+            rest = column.filter(pc.invert(words))
+            if len(rest) and pc.all(pc.match_substring_regex(rest, PLAIN_INTEGER)).as_py():
+                absent = words
     return cast(NDArray[np.bool_], np.asarray(absent.to_numpy(), dtype=bool))

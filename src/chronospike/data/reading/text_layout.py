@@ -80,7 +80,8 @@ def detect_layout(
     split = _delimiter_given(delimiter) if delimiter else _guess_delimiter(body, complete, path, known)
     records = _sample(body, split, complete, padded=False)
     padded = split not in (RUNS, " ") and all(
-        len(record.fields) > 1 and all(field.startswith(" ") for field in record.fields[1:]) for record in records
+        len(record.fields) > 1 and all(field.startswith(" ") for field in record.fields[1:])
+        for record in records[1:] or records  # the first may be a header, written in another way
     )
     if padded:
         records = _sample(body, split, complete, padded=True)
@@ -131,9 +132,9 @@ def _sample(lines: list[str], delimiter: str, complete: bool, padded: bool) -> l
 
 def _delimiter_given(delimiter: str) -> str:
     split = DELIMITERS.get(delimiter, delimiter)
-    if split != RUNS and (len(split) != 1 or split in '"\r\n'):
+    if split != RUNS and (len(split) != 1 or split in '"\r\n' or not split.isascii()):
         raise InputError(
-            f"delimiter {delimiter!r}: one character is needed, or one of: {', '.join(DELIMITERS)}, {RUNS}"
+            f"delimiter {delimiter!r}: one ASCII character is needed, or one of: {', '.join(DELIMITERS)}, {RUNS}"
         )
     return split
 
