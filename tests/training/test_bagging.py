@@ -34,7 +34,7 @@ from chronospike.training.final_stage import log_probabilities, softmax, stage_r
 from chronospike.training.gradient import GradientFitted
 from chronospike.training.learner import FitContext
 from chronospike.training.run_folder import RunFolder
-from chronospike.training.second_stage import cross_validate
+from chronospike.training.second_stage import BASES, cross_validate
 from chronospike.training.task import Task, make_task
 from tests.small_runs import (
     BAG,
@@ -235,14 +235,14 @@ def test_the_second_stage_is_cross_validated_on_out_of_fold_probabilities(fitted
     assert fitted.final.held_out["network"]["micro_f1"] == pytest.approx((logs.argmax(axis=1) == labels).mean())
 
 
-MEMBERS = ["network", "stack: logistic", "stack: trees", "stack: boosting"]
+MEMBERS = ["network", "stack: logistic"]
 MEMBERS += ["labels alone: logistic", "labels alone: trees", "labels alone: boosting", "features alone: logistic"]
 
 
 def test_the_ensemble_is_weighted_by_what_is_said_out_of_fold_and_predicts(monkeypatch: pytest.MonkeyPatch) -> None:
     small_stages(monkeypatch)
     asked: dict[str, Any] = {}
-    weights = {"network": 0.52, "stack: trees": 0.2, "labels alone: boosting": 0.28}
+    weights = {"network": 0.52, "stack: logistic": 0.2, "labels alone: boosting": 0.28}
     monkeypatch.setattr(bagging, "ensemble_weights", lambda members, labels: asked.update(members) or weights)
     monkeypatch.setattr(bagging, "are_better", lambda *compared: True)
     found = bag(second_stage="auto", epochs=1, calibrate=False)
@@ -252,7 +252,7 @@ def test_the_ensemble_is_weighted_by_what_is_said_out_of_fold_and_predicts(monke
     nodes = found.split.test
     logs = found.bagged(nodes)
     rows, stages = stage_rows(logs, found.task, nodes), found.final.stages
-    stack = stages["stack: trees"].probabilities(rows)
+    stack = stages["stack: logistic"].probabilities(rows)
     alone = stages["labels alone: boosting"].probabilities(rows[:, 2:])
     said = 0.52 * softmax(logs) + 0.2 * stack + 0.28 * alone
     np.testing.assert_allclose(found.probabilities(nodes), said, atol=1e-12)
@@ -260,7 +260,7 @@ def test_the_ensemble_is_weighted_by_what_is_said_out_of_fold_and_predicts(monke
     assert list(parts) == ["network", "bag", *MEMBERS[1:], "ensemble"]
     assert [name for name, part in parts.items() if part["chosen"]] == ["ensemble"]
     assert parts["ensemble"]["test"] == bagging.f1(said, found.task.labels(nodes))
-    shares = {"stack: trees": ", weight 20 %", "labels alone: boosting": ", weight 28 %"}
+    shares = {"stack: logistic": ", weight 20 %", "labels alone: boosting": ", weight 28 %"}
     assert [parts[name]["title"] for name in MEMBERS[1:]] == [name + shares.get(name, "") for name in MEMBERS[1:]]
     assert parts["bag"]["title"].endswith("weight 52 %")
 
@@ -279,7 +279,7 @@ def test_networks_that_add_nothing_leave_the_prediction_to_the_method_labels(mon
     found = bag(
         graph=graph.with_features(None).with_made_features(made), second_stage="auto", epochs=1, calibrate=False
     )
-    assert found.final.weights == dict.fromkeys(MEMBERS[4:7], 1 / 3)
+    assert found.final.weights == dict.fromkeys(MEMBERS[2:5], 1 / 3)
     values, others, labels = compared[0]
     np.testing.assert_allclose(found.out_of_fold, others, atol=1e-15)
     assert labels.tolist() == found.task.labels(found.folds.nodes).tolist()
@@ -300,8 +300,8 @@ def test_what_does_not_read_the_networks_is_cross_validated_without_them(monkeyp
 
     monkeypatch.setattr(bagging, "cross_validate", watched)
     found = bag(second_stage="auto", epochs=1)
-    width = found.final.stages["stack: trees"].width
-    expected = {**dict.fromkeys(MEMBERS[1:4], width), **dict.fromkeys(MEMBERS[4:7], width - 2), MEMBERS[7]: 8}
+    width = found.final.stages["stack: logistic"].width
+    expected = {MEMBERS[1]: width, **dict.fromkeys(MEMBERS[2:5], width - 2), MEMBERS[5]: 8}
     assert widths == expected
     assert {name: stage.width for name, stage in found.final.stages.items()} == expected
 
@@ -334,7 +334,7 @@ def test_no_label_that_is_to_be_foretold_is_read_around_other_nodes(monkeypatch:
 def test_the_mean_has_equal_weights_and_leaves_the_networks_out(monkeypatch: pytest.MonkeyPatch) -> None:
     small_stages(monkeypatch)
     found = bag(second_stage="mean", epochs=1)
-    assert found.final.weights == dict.fromkeys(MEMBERS[1:4], 1 / 3)
+    assert found.final.weights == {f"stack: {kind}": 1 / 3 for kind in BASES}
     assert found.cost.complete
 
 

@@ -319,7 +319,8 @@ def _second_stage(
     """
     labels, classes = task.labels(folds.nodes), task.graph.num_classes
     bases = BASES if classes <= BOOSTED_CLASSES else BASES[:-1]
-    wanted = {f"stack: {kind}": kind for kind in (bases if asked in ("auto", "mean") else (asked,))}
+    stacked = {"auto": BASES[:1], "mean": bases}.get(asked, (asked,))
+    wanted = {f"stack: {kind}": kind for kind in stacked}
     if asked == "auto":
         wanted |= {f"{LABELS_ALONE}: {kind}": kind for kind in bases}
         wanted |= {f"{FEATURES_ALONE}: logistic": "logistic"} if task.features is not None else {}
