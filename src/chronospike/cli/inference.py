@@ -14,6 +14,7 @@ import typer
 
 from chronospike.cli.common import output_place, print_json, progress, say, tell
 from chronospike.cli.options import AsJson, Device
+from chronospike.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,9 +62,11 @@ def evaluate(
     from chronospike.cli.train import print_scores
     from chronospike.files import check_target
     from chronospike.locks import claim
-    from chronospike.training.run_folder import METRICS
+    from chronospike.training.run_folder import METRICS, RUN
 
     if output is not None:
+        if (output / RUN).is_file():
+            raise InputError(f"{output} is a run, whose weights would be lost. Choose another folder for the scores")
         check_target(output, overwrite=overwrite, marker=METRICS)
     with claim(run, make=False, tell=tell) if output is None and graph is None else nullcontext():
         opened = _open(run, graph, device, carry=carry, force=force, quiet=as_json)
