@@ -231,6 +231,12 @@ def test_trouble_with_another_file_is_not_called_trouble_with_the_target(tmp_pat
         Path("/nowhere/at/all").read_text()
 
 
+def test_a_copy_that_finds_the_disk_full_names_the_target(tmp_path: Path) -> None:
+    there = str(tmp_path / "new" / "config.yaml")
+    with pytest.raises(OutOfSpaceError, match="new: the disk is full"), space_errors(tmp_path / "new"):
+        raise OSError(errno.ENOSPC, "No space left on device", "/elsewhere/config.yaml", None, there)
+
+
 def graph_folder(folder: Path) -> Path:
     folder.mkdir()
     (folder / "meta.json").write_text("{}")
