@@ -79,7 +79,7 @@ def test_two_runs_of_one_seed_are_the_same_and_two_seeds_differ(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--set", "epoch=3"], "no setting 'epoch'. Did you mean 'epochs'?"),
+        (["--set", "epoch=3"], "no setting 'epoch' for chronospike. Did you mean 'epochs'?"),
         (["--set", "p=2"], "setting 'p' is 2: it must be 0 <= p <= 1"),
         (["--set", "hidden=[]"], "setting 'hidden' is []"),
         (["--set", "epochs"], "--set wants key=value, not 'epochs'"),
