@@ -92,6 +92,7 @@ def test_two_runs_of_one_seed_are_the_same_and_two_seeds_differ(
         (["--device", "gpu"], "device 'gpu' is not known"),
         (["--set", "features=mine"], "has no feature set 'mine' (there: none)"),
         (["--epochs", "3", "--set", "epochs=4"], "--epochs 3 and --set epochs=4 contradict each other"),
+        (["--ratio", "nan"], "setting 'ratio' is nan"),
         (["--seed", "3", "--set", "seed=4"], "--seed 3 and --set seed=4 contradict each other"),
         (["--epochs", "0"], "setting 'epochs' is 0: it must be 1 <= epochs"),
         (["--seeds", "0"], "'--seeds'"),

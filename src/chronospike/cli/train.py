@@ -342,8 +342,9 @@ def given_settings(assignments: list[str] | None, **options: Any) -> dict[str, A
 
     given = parse_assignments(assignments or [])
     for name, value in options.items():
-        if value is not None and given.setdefault(name, value) != value:
-            raise InputError(f"--{name} {value} and --set {name}={given[name]} contradict each other: give one of them")
+        # The same object, too: nan equals nothing.
+        if value is not None and (there := given.setdefault(name, value)) is not value and there != value:
+            raise InputError(f"--{name} {value} and --set {name}={there} contradict each other: give one of them")
     return given
 
 
