@@ -66,7 +66,7 @@ def test_a_folder_of_something_else_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").write_text("meow")
     with (
-        pytest.raises(InputError, match="not a folder that chronospike wrote"),
+        pytest.raises(InputError, match="holds something else"),
         atomic_folder(tmp_path / "photos", overwrite=True),
     ):
         pass

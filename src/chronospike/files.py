@@ -112,7 +112,7 @@ def check_target(target: Path, *, overwrite: bool, marker: str = "meta.json", in
         if not overwrite:
             raise InputError(f"{target} exists. Choose another name or pass --overwrite")
         if not (target / marker).is_file():
-            raise InputError(f"{target} is not a folder that chronospike wrote, so it is not overwritten")
+            raise InputError(f"{target} holds something else, so it is not overwritten. Choose another folder")
 
 
 def check_file(target: Path) -> None:

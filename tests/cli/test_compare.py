@@ -224,7 +224,7 @@ def test_a_folder_of_something_else_is_left_alone(
     capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    assert "is not a folder that chronospike wrote" in _refused(capsys, graph, "-o", tmp_path)
+    assert "holds something else" in _refused(capsys, graph, "-o", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 

@@ -60,7 +60,7 @@ def test_an_overwriting_run_stopped_while_it_begins_has_nothing_of_the_old_one(
 def test_a_folder_of_something_else_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     graph = small_graph()
-    with pytest.raises(InputError, match="is not a folder that chronospike wrote"):
+    with pytest.raises(InputError, match="holds something else"):
         RunFolder(tmp_path).begin(
             "chronospike", small_settings(), {}, graph, split_for(graph, small_settings()), overwrite=True
         )
