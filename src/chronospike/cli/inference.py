@@ -152,7 +152,8 @@ def predict(
         everyone = _shown(fitted.probabilities, np.arange(graph_.num_nodes)).astype(np.float64)
         smoothed, strengths = fitted.smoothed(everyone)
         probabilities = smoothed[chosen]
-        say(f"smoothed with the training labels: {strengths}")
+        said = ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in strengths.items())
+        say(f"smoothed with the training labels: {said}")
     else:
         probabilities = _shown(fitted.probabilities, chosen)
     write_predictions(output, graph_, chosen, probabilities, opened.split, kind, opened.seen, abstain or 0.0)
@@ -174,7 +175,7 @@ def _bought(fitted: Fitted, threshold: float) -> str:
     if kept["micro_f1"] is None:
         return f". Of {len(nodes):,} validation nodes none would have one"
     return (
-        f". On {len(nodes):,} validation nodes that keeps {100 * kept['kept']:.1f} % of them and raises Micro-F1 "
+        f". On {len(nodes):,} validation nodes that keeps {100 * kept['kept']:.1f} % of them and takes Micro-F1 "
         f"from {100 * all_['micro_f1']:.1f} to {100 * kept['micro_f1']:.1f}"
     )
 
