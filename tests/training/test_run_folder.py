@@ -81,6 +81,13 @@ def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
         RunFolder(tmp_path / "nowhere").settings(ChronoSpikeSettings)
 
 
+def test_empty_settings_are_not_taken_for_the_defaults(tmp_path: Path) -> None:
+    run = begun(tmp_path / "run")
+    (run.path / "config.yaml").write_text("")
+    with pytest.raises(StorageError, match=r"config.yaml is empty"):
+        run.settings(ChronoSpikeSettings)
+
+
 def test_metrics_of_an_unfinished_run_say_how_to_resume(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="is not finished. Resume with: chronospike train --resume"):
         begun(tmp_path / "run").metrics()
