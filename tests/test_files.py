@@ -77,7 +77,7 @@ def test_a_folder_of_something_else_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").write_text("meow")
     with (
-        pytest.raises(InputError, match="not a folder that chronospike wrote"),
+        pytest.raises(InputError, match="holds something else"),
         atomic_folder(tmp_path / "photos", overwrite=True),
     ):
         pass
@@ -240,6 +240,12 @@ def test_every_error_of_writing_is_one_line(tmp_path: Path, error: OSError, kind
 def test_trouble_with_another_file_is_not_called_trouble_with_the_target(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), space_errors(tmp_path / "x.csv"):
         Path("/nowhere/at/all").read_text()
+
+
+def test_a_copy_that_finds_the_disk_full_names_the_target(tmp_path: Path) -> None:
+    there = str(tmp_path / "new" / "config.yaml")
+    with pytest.raises(OutOfSpaceError, match="new: the disk is full"), space_errors(tmp_path / "new"):
+        raise OSError(errno.ENOSPC, "No space left on device", "/elsewhere/config.yaml", None, there)
 
 
 def graph_folder(folder: Path) -> Path:

@@ -117,7 +117,7 @@ def check_target(target: Path, *, overwrite: bool, marker: str = "meta.json", in
         if not overwrite:
             raise InputError(f"{target} exists. Choose another name or pass --overwrite")
         if not (target / marker).is_file():
-            raise InputError(f"{target} is not a folder that chronospike wrote, so it is not overwritten")
+            raise InputError(f"{target} holds something else, so it is not overwritten. Choose another folder")
 
 
 def check_file(target: Path) -> None:
@@ -149,7 +149,7 @@ def space_errors(target: Path) -> Iterator[None]:
         if error.errno in _FULL or (error.errno is None and re.search(r"requested and \d+ written", str(error))):
             free = shutil.disk_usage(_existing_parent(target)).free
             raise OutOfSpaceError(
-                f"{target}: the disk is full ({free / 1e6:,.0f} MB free). Nothing was left behind; "
+                f"{target}: the disk is full ({free / 1e6:,.0f} MB free). Nothing half-written was left behind; "
                 "free some space or write elsewhere"
             ) from error
         # Not error.strerror, which some libraries fill with a paragraph.
@@ -159,10 +159,11 @@ def space_errors(target: Path) -> Iterator[None]:
 
 def _concerns(target: Path, error: OSError) -> bool:
     """Whether the error is about `target` or something beside or below it, as far as it tells."""
-    if not isinstance(error.filename, (str, os.PathLike)):
-        return True
-    there, folder = _real(Path(error.filename)), _real(target).parent
-    return there.is_relative_to(folder) or folder.is_relative_to(there)
+    # A copy that fails names both files.
+    named = [name for name in (error.filename, error.filename2) if isinstance(name, (str, os.PathLike))]
+    folder = _real(target).parent
+    found = [_real(Path(name)) for name in named]
+    return not found or any(there.is_relative_to(folder) or folder.is_relative_to(there) for there in found)
 
 
 @contextmanager

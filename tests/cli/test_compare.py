@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from chronospike.cli import run
+from chronospike.cli.comparing import Comparing
+from chronospike.errors import OutOfSpaceError
 from chronospike.methods import registry
 from tests.experiments.fake_methods import FAKES
 from tests.experiments.small_grids import graph_folder
@@ -152,6 +154,25 @@ def test_it_is_an_error_if_no_cell_is_done(capsys: pytest.CaptureFixture[str], g
     assert "no cell has finished. The first: this graph is too round" in err
 
 
+@pytest.mark.parametrize(("error", "code"), [(OutOfSpaceError("the disk is full"), 2), (BrokenPipeError(), 130)])
+def test_what_a_full_disk_or_a_closed_pipe_stops_says_how_to_resume(
+    capsys: pytest.CaptureFixture[str],
+    graph: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    code: int,
+) -> None:
+    def stop(_: Comparing) -> None:
+        raise error
+
+    monkeypatch.setattr(Comparing, "write", stop)
+    options = ["--methods", "majority", "--runs", "1", "--ratios", "0.8"]
+    found, _, err = _command(capsys, graph, "-o", tmp_path / "c", *options)
+    assert found == code
+    assert err.endswith(". Finished cells are kept. Run the same command again to resume\n")
+
+
 def test_a_second_comparison_in_the_same_folder_is_refused(
     capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path
 ) -> None:
@@ -203,7 +224,7 @@ def test_a_folder_of_something_else_is_left_alone(
     capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    assert "is not a folder that chronospike wrote" in _refused(capsys, graph, "-o", tmp_path)
+    assert "holds something else" in _refused(capsys, graph, "-o", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 

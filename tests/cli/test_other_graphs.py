@@ -43,6 +43,13 @@ def test_another_graph_is_scored_without_touching_the_run(
     assert "exists. Choose another name or pass --overwrite" in refused(capsys, *again)
 
 
+def test_a_run_is_never_replaced_by_scores(capsys: pytest.CaptureFixture[str], place: Path) -> None:
+    before = contents(place / "run")
+    said = refused(capsys, "evaluate", place / "run", "-o", place / "run", "--overwrite")
+    assert "is a run, whose weights would be lost" in said
+    assert contents(place / "run") == before
+
+
 def test_a_graph_imported_again_keeps_the_runs_own_labels_and_split(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

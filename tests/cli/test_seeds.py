@@ -141,7 +141,7 @@ def test_a_folder_of_something_else_is_never_overwritten(
 ) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     said = refused(capsys, *begin(graph, tmp_path, "--overwrite", "--seeds", "2"))
-    assert "is not a folder that chronospike wrote" in said
+    assert "holds something else" in said
     assert contents(tmp_path) == {"notes.txt": b"mine"}
 
 

@@ -79,7 +79,7 @@ def test_two_runs_of_one_seed_are_the_same_and_two_seeds_differ(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--set", "epoch=3"], "no setting 'epoch'. Did you mean 'epochs'?"),
+        (["--set", "epoch=3"], "no setting 'epoch' for chronospike. Did you mean 'epochs'?"),
         (["--set", "p=2"], "setting 'p' is 2: it must be 0 <= p <= 1"),
         (["--set", "hidden=[]"], "setting 'hidden' is []"),
         (["--set", "epochs"], "--set wants key=value, not 'epochs'"),
@@ -92,6 +92,7 @@ def test_two_runs_of_one_seed_are_the_same_and_two_seeds_differ(
         (["--device", "gpu"], "device 'gpu' is not known"),
         (["--set", "features=mine"], "has no feature set 'mine' (there: none)"),
         (["--epochs", "3", "--set", "epochs=4"], "--epochs 3 and --set epochs=4 contradict each other"),
+        (["--ratio", "nan"], "setting 'ratio' is nan"),
         (["--seed", "3", "--set", "seed=4"], "--seed 3 and --set seed=4 contradict each other"),
         (["--epochs", "0"], "setting 'epochs' is 0: it must be 1 <= epochs"),
         (["--seeds", "0"], "'--seeds'"),
@@ -199,7 +200,7 @@ def test_a_folder_of_something_else_is_never_overwritten(
 ) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     said = refused(capsys, *begin(graph, tmp_path, "--overwrite"))
-    assert "is not a folder that chronospike wrote" in said
+    assert "holds something else" in said
     assert contents(tmp_path) == {"notes.txt": b"mine"}
 
 

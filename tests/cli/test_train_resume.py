@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from chronospike.data.storage import open_graph, save_graph
+from chronospike.errors import OutOfSpaceError
 from chronospike.training.loop import Trainer
 from tests.small_runs import (
     begin,
@@ -149,6 +151,33 @@ def test_wherever_it_is_interrupted_a_run_says_how_to_resume_and_does(
     assert result.err == f"chronospike: interrupted. Resume with: chronospike train --resume -o {run} --device cpu\n"
     worked(capsys, "train", "--resume", "-o", run, "--device", "cpu")
     assert (run / "report.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (OutOfSpaceError("x: the disk is full"), 2, "x: the disk is full"),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), 130, "stopped, because nothing reads the output any more"),
+    ],
+)
+def test_a_run_that_a_full_disk_or_a_closed_pipe_stops_says_how_to_resume(
+    capsys: pytest.CaptureFixture[str],
+    graph: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    code: int,
+    said: str,
+) -> None:
+    def stop(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Trainer, "_epoch", stop)
+    for arguments in (begin(graph, tmp_path / "run"), ("train", "--resume", "-o", tmp_path / "run", "--device", "cpu")):
+        result = command(capsys, *arguments)
+        assert result.code == code
+        again = f"Resume with: chronospike train --resume -o {tmp_path / 'run'} --device cpu"
+        assert result.err == f"chronospike: {said}. {again}\n"
 
 
 @pytest.mark.parametrize("where", ["first epoch", "scoring"])

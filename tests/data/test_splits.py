@@ -168,8 +168,10 @@ def test_missing_labels_and_a_single_class_are_refused() -> None:
 
 
 def test_nothing_left_to_test_on_is_refused() -> None:
-    with pytest.raises(InputError, match="0 to test on"):
+    with pytest.raises(InputError, match="0 to test on;"):
         make_split(ring([0, 1, 2, 3, 4]))
+    with pytest.raises(InputError, match=r"0 to test on \(10 without an edge are left out\);"):
+        make_split(ring([-1] * 10 + [v % 2 for v in range(50)], isolated=50), ratio=0.8)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,6 +45,13 @@ def test_the_grids_of_the_benchmarks_can_be_run(name: str) -> None:
 def test_a_setting_that_no_method_of_the_grid_has_is_an_error_with_the_nearest_name() -> None:
     with pytest.raises(InputError, match="no setting 'alpa'. Did you mean 'alpha'?"):
         make_grid([Variant("a", "majority"), Variant("b", "label-propagation")], [0.8], [0], {}, {"alpa": 1})
+
+
+@pytest.mark.parametrize("settings", [{"alpa": 1}, {"alpha": 7}])
+def test_a_wrong_setting_of_a_variant_names_the_variant(settings: dict[str, Any]) -> None:
+    grid = [Variant("plain", "label-propagation"), Variant("my row", "label-propagation", settings)]
+    with pytest.raises(InputError, match="^'my row': .*alp"):
+        make_grid(grid, [0.8], [0], {}, {})
 
 
 def test_the_name_of_a_variant_does_not_make_another_cell(graph: Path) -> None:

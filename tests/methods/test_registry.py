@@ -75,5 +75,5 @@ def test_what_is_given_comes_before_the_preset() -> None:
 
 
 def test_what_is_given_must_be_a_setting_of_the_method() -> None:
-    with pytest.raises(InputError, match="there is no setting 'epochs'"):
+    with pytest.raises(InputError, match="there is no setting 'epochs' for label-propagation"):
         settings_for("label-propagation", {}, {"epochs": 3})

@@ -60,7 +60,7 @@ def test_an_overwriting_run_stopped_while_it_begins_has_nothing_of_the_old_one(
 def test_a_folder_of_something_else_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     graph = small_graph()
-    with pytest.raises(InputError, match="is not a folder that chronospike wrote"):
+    with pytest.raises(InputError, match="holds something else"):
         RunFolder(tmp_path).begin(
             "chronospike", small_settings(), {}, graph, split_for(graph, small_settings()), overwrite=True
         )
@@ -79,6 +79,13 @@ def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
         RunFolder(tmp_path).settings(ChronoSpikeSettings)
     with pytest.raises(StorageError, match="nowhere does not exist"):
         RunFolder(tmp_path / "nowhere").settings(ChronoSpikeSettings)
+
+
+def test_empty_settings_are_not_taken_for_the_defaults(tmp_path: Path) -> None:
+    run = begun(tmp_path / "run")
+    (run.path / "config.yaml").write_text("")
+    with pytest.raises(StorageError, match=r"config.yaml is empty"):
+        run.settings(ChronoSpikeSettings)
 
 
 def test_metrics_of_an_unfinished_run_say_how_to_resume(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import typer
 
-from chronospike.errors import ChronoSpikeError
+from chronospike.errors import ChronoSpikeError, OutOfSpaceError
 
 
 class Interrupted(ChronoSpikeError):
@@ -28,6 +28,17 @@ def resumable(advice: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted. {advice}") from None
+
+
+@contextmanager
+def kept_work(advice: str) -> Iterator[None]:
+    """Say how to resume what is done in the block also where the disk is full, or nobody reads the output any more."""
+    try:
+        yield
+    except OutOfSpaceError as error:
+        raise OutOfSpaceError(f"{error}. {advice}") from error
+    except BrokenPipeError:
+        raise Interrupted(f"stopped, because nothing reads the output any more. {advice}") from None
 
 
 def command_errors() -> type[Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chronospike.cli.common import print_json, print_table, resumable, say, tell
+from chronospike.cli.common import kept_work, print_json, print_table, resumable, say, tell
 from chronospike.cli.options import AsJson, Assignments, Device, Preset, seconds_of
 from chronospike.errors import InputError
 
@@ -79,14 +79,18 @@ def compare(
     from chronospike.locks import claim
 
     folder = graph_folder(graph, root, quiet=as_json)
-    with claim(output, tell=tell), resumable("Finished cells are kept. Run the same command again to resume"):
+    advice = "Finished cells are kept. Run the same command again to resume"
+    with claim(output, tell=tell), resumable(advice):
         check_output()
         cells, found = _prepared(fits, folder, device, as_json)
         facts |= {"budget": limit, **found}
         write_json(output / COMPARISON, facts)
         if methods is None and grid is None and not as_json:
             say("simple methods and chronospike only; --methods all adds the paper's other methods, which are slower")
-        Comparing(output, cells, facts, limit, as_json).run(jobs)
+        comparing = Comparing(output, cells, facts, limit, as_json)
+        with kept_work(advice):
+            comparison = comparing.run(jobs)
+        comparing.finish(comparison)
 
 
 def _planned(

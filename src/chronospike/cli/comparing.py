@@ -34,7 +34,7 @@ class Comparing:
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
     took: dict[str, list[float]] = field(default_factory=dict)
 
-    def run(self, jobs: int | None) -> None:
+    def run(self, jobs: int | None) -> Comparison:
         from chronospike.experiments.cells import is_settled, read_result
         from chronospike.experiments.engine import run_cells, share_cpus
 
@@ -62,7 +62,7 @@ class Comparing:
                     say(f"{done}{self._left(began)}")
 
             run_cells(self.cells, output, slots, budget, on_start, on_end)
-        self._finish(self.write())
+        return self.write()
 
     def write(self) -> Comparison:
         """Write the tables and the page of what is done so far."""
@@ -98,7 +98,7 @@ class Comparing:
         if others:
             say(f"{len(others)} earlier results are of other inputs and are kept")
 
-    def _finish(self, comparison: Comparison) -> None:
+    def finish(self, comparison: Comparison) -> None:
         """Say what came out; it is an error if nothing did."""
         ended = list(self.results.values())
         bad = [one for one in ended if one["status"] != "done"]

@@ -14,6 +14,7 @@ import typer
 
 from chronospike.cli.common import output_place, print_json, progress, say, tell
 from chronospike.cli.options import AsJson, Device
+from chronospike.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,9 +62,11 @@ def evaluate(
     from chronospike.cli.train import print_scores
     from chronospike.files import check_target
     from chronospike.locks import claim
-    from chronospike.training.run_folder import METRICS
+    from chronospike.training.run_folder import METRICS, RUN
 
     if output is not None:
+        if (output / RUN).is_file():
+            raise InputError(f"{output} is a run, whose weights would be lost. Choose another folder for the scores")
         check_target(output, overwrite=overwrite, marker=METRICS)
     with claim(run, make=False, tell=tell) if output is None and graph is None else nullcontext():
         opened = _open(run, graph, device, carry=carry, force=force, quiet=as_json)
@@ -149,7 +152,8 @@ def predict(
         everyone = _shown(fitted.probabilities, np.arange(graph_.num_nodes)).astype(np.float64)
         smoothed, strengths = fitted.smoothed(everyone)
         probabilities = smoothed[chosen]
-        say(f"smoothed with the training labels: {strengths}")
+        said = ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in strengths.items())
+        say(f"smoothed with the training labels: {said}")
     else:
         probabilities = _shown(fitted.probabilities, chosen)
     write_predictions(output, graph_, chosen, probabilities, opened.split, kind, opened.seen, abstain or 0.0)
@@ -171,7 +175,7 @@ def _bought(fitted: Fitted, threshold: float) -> str:
     if kept["micro_f1"] is None:
         return f". Of {len(nodes):,} validation nodes none would have one"
     return (
-        f". On {len(nodes):,} validation nodes that keeps {100 * kept['kept']:.1f} % of them and raises Micro-F1 "
+        f". On {len(nodes):,} validation nodes that keeps {100 * kept['kept']:.1f} % of them and takes Micro-F1 "
         f"from {100 * all_['micro_f1']:.1f} to {100 * kept['micro_f1']:.1f}"
     )
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from chronospike.cli.clock import Clock
-from chronospike.cli.common import human_seconds, print_json, print_table, progress, resumable, say, tell
+from chronospike.cli.common import human_seconds, kept_work, print_json, print_table, progress, resumable, say, tell
 from chronospike.cli.options import AsJson, Assignments, Device, Preset, seconds_of
 from chronospike.errors import InputError
 
@@ -205,7 +205,7 @@ def _carry_out(
             if one.path in done:
                 metrics[seed] = one.metrics()
                 continue
-            with clock.share(len(plan.runs) - number):
+            with clock.share(len(plan.runs) - number), kept_work(advice):
                 metrics[seed] = _train_one(
                     data, one, wanted, place, features, resume, smooth, tensorboard, as_json, clock
                 )
@@ -342,8 +342,9 @@ def given_settings(assignments: list[str] | None, **options: Any) -> dict[str, A
 
     given = parse_assignments(assignments or [])
     for name, value in options.items():
-        if value is not None and given.setdefault(name, value) != value:
-            raise InputError(f"--{name} {value} and --set {name}={given[name]} contradict each other: give one of them")
+        # The same object, too: nan equals nothing.
+        if value is not None and (there := given.setdefault(name, value)) is not value and there != value:
+            raise InputError(f"--{name} {value} and --set {name}={there} contradict each other: give one of them")
     return given
 
 

@@ -70,9 +70,10 @@ def make_split(
     alone = graph.isolated[test] if drop_isolated else np.zeros(len(test), dtype=bool)
     test = test[~alone]
     if len(train) == 0 or len(test) == 0:
+        left = f" ({alone.sum()} without an edge are left out)" if alone.any() else ""
         raise InputError(
-            f"{len(nodes)} labelled nodes at ratio {ratio} leave {len(train)} to train on and {len(test)} to test on; "
-            "label more nodes or choose another ratio"
+            f"{len(nodes)} labelled nodes at ratio {ratio} leave {len(train)} to train on and {len(test)} to test on"
+            f"{left}; label more nodes or choose another ratio"
         )
     facts: dict[str, Any] = {
         "ratio": ratio, "validation_share": validation, "seed": seed, "order": order, "labelled": len(nodes),

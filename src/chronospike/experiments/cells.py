@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from chronospike.config import Settings, read_settings
-from chronospike.errors import InputError, StorageError
+from chronospike.errors import InputError, StorageError, nearest
 from chronospike.files import read_json
 from chronospike.methods.registry import METHODS, learner_type, settings_for
 
@@ -139,15 +139,17 @@ def make_grid(
     fields = {one.name: learner_type(one.method).settings_type.model_fields for one in variants}
     for name in given:
         if not any(name in known for known in fields.values()):
-            # The message of the settings themselves, with the nearest name.
-            settings_for(variants[-1].method, {}, {name: given[name]})
+            raise InputError(f"there is no setting '{name}'.{nearest(name, set().union(*fields.values()))}")
     grid = []
     for seed in seeds:
         for ratio in ratios:
             for one in variants:
                 own = {name: value for name, value in given.items() if name in fields[one.name]}
                 values = {**own, **one.settings, "ratio": ratio, "seed": seed}
-                grid.append((one, settings_for(one.method, preset, values)))
+                try:
+                    grid.append((one, settings_for(one.method, preset, values)))
+                except InputError as error:
+                    raise InputError(f"'{one.name}': {error}" if one.settings else str(error)) from None
     return grid
 
 

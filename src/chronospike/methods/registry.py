@@ -75,6 +75,9 @@ def settings_for(name: str, preset: Mapping[str, Any], given: Mapping[str, Any])
     kind = settings_type(name)
     fields = kind.model_fields if name == preset.get("method", name) else Settings.model_fields
     known = {key: value for key, value in preset.items() if key in fields}
+    for key in given:
+        if key not in kind.model_fields:
+            raise InputError(f"there is no setting '{key}' for {name}.{nearest(key, kind.model_fields)}")
     return make_settings(kind, {**known, **given})
 
 

@@ -107,7 +107,11 @@ class RunFolder:
             refuse_several(self.path)
             what = "is not a run (it has no config.yaml)" if self.path.is_dir() else "does not exist"
             raise StorageError(f"{self.path} {what}. Make one with: chronospike train GRAPH -o {self.path}")
-        return read_settings(self.path / CONFIG)
+        found = read_settings(self.path / CONFIG)
+        if not found:
+            # Else it would go on with the defaults.
+            raise StorageError(f"{self.path / CONFIG} is empty. Use another copy, or train the run again")
+        return found
 
     def facts(self, *needed: str) -> dict[str, Any]:
         """The graph, feature set, preset and command, all of them text; those `needed` are there."""
