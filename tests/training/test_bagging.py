@@ -556,6 +556,15 @@ def test_a_changed_bit_of_the_table_of_folds_is_noticed(fitted: BagFitted, tmp_p
         read_out_of_fold(run.out_of_fold)
 
 
+def test_a_final_stage_of_other_networks_is_refused(fitted: BagFitted, tmp_path: Path) -> None:
+    run, learner = RunFolder(tmp_path), ChronoSpikeLearner(small_settings(**BAG))
+    fitted.save(run)
+    learner.load(fitted.given, run)
+    fitted.final.save(run.final_stage, "those of other weights")
+    with pytest.raises(StorageError, match="belongs to other weights"):
+        learner.load(fitted.given, run)
+
+
 def test_a_graph_without_any_of_the_labelled_nodes_has_no_estimate(fitted: BagFitted) -> None:
     nobody = fitted.given.known[:0]
     task = fitted.given.divided(nobody, nobody)

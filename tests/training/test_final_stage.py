@@ -170,6 +170,16 @@ def test_a_stage_comes_back_as_it_was(stacked: FinalStage, task: Task, tmp_path:
     assert np.array_equal(found.probabilities(logs(), task, nodes), stacked.probabilities(logs(), task, nodes))
 
 
+def test_a_stage_is_not_used_with_other_networks(stacked: FinalStage, tmp_path: Path) -> None:
+    """A training that goes on and is killed between two files leaves the new weights and the earlier stage."""
+    stacked.save(tmp_path / "stage", "abc")
+    assert FinalStage.load(tmp_path / "stage", "abc").weights == stacked.weights
+    with pytest.raises(StorageError, match="belongs to other weights"):
+        FinalStage.load(tmp_path / "stage", "abd")
+    stacked.save(tmp_path / "stage")
+    assert FinalStage.load(tmp_path / "stage", "abd").weights == stacked.weights
+
+
 def test_nothing_but_a_temperature_comes_back_too(tmp_path: Path) -> None:
     FinalStage(temperature=0.7, chosen_nodes=60).save(tmp_path / "stage")
     assert FinalStage.load(tmp_path / "stage") == FinalStage(temperature=0.7, chosen_nodes=60)

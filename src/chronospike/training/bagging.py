@@ -190,8 +190,8 @@ class BagFitted(Fitted):
     def save(self, run: RunFolder) -> None:
         modules = nn.ModuleList(network.module for network in self.networks)
         description = {**self.networks[0].description(), FOLDS: len(self.networks)}
-        save_weights(modules, run.weights, description, self.task.graph.class_names)
-        self.final.save(run.final_stage)
+        weights = save_weights(modules, run.weights, description, self.task.graph.class_names)
+        self.final.save(run.final_stage, weights)
         self.task.tables.save(run.label_features)
         with atomic_file(run.out_of_fold) as partial:
             pq.write_table(out_of_fold_table(self), partial, write_page_checksum=True)

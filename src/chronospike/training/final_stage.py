@@ -83,8 +83,12 @@ class FinalStage:
         found = fit_temperature(probabilities, labels, doubt=1 / (len(labels) + 2))
         return replace(self, temperature=found, chosen_on=chosen_on, chosen_nodes=len(labels))
 
-    def save(self, path: Path) -> None:
-        """Write what predicts as safetensors, all or nothing; the same always gives the same bytes (see `weights`)."""
+    def save(self, path: Path, weights: str = "") -> None:
+        """Write what predicts as safetensors, all or nothing; the same always gives the same bytes (see `weights`).
+
+        Args:
+            weights: the checksum of the networks that it follows, which `load` then asks for.
+        """
         tensors = {
             f"{name}/{part}": np.ascontiguousarray(value)
             for name, stage in self.stages.items()
@@ -93,13 +97,14 @@ class FinalStage:
         }
         facts = {"temperature": self.temperature, "chosen_on": self.chosen_on, "chosen_nodes": self.chosen_nodes}
         entry = {"format": FORMAT, **facts, "weights": dict(self.weights), "held_out": dict(self.held_out)}
+        entry |= {"follows": weights} if weights else {}
         entry["sha256"] = _digest(tensors, entry)
         content = save({name: torch.from_numpy(value) for name, value in tensors.items()}, {_ENTRY: json.dumps(entry)})
         with atomic_file(path) as partial:
             partial.write_bytes(content)
 
     @classmethod
-    def load(cls, path: Path) -> FinalStage:
+    def load(cls, path: Path, weights: str = "") -> FinalStage:
         """The inverse of `save`; what comes from a file is checked."""
         require_readable(path)
         try:
@@ -115,23 +120,26 @@ class FinalStage:
                 for part, scores in dict(entry["held_out"]).items()
             }
             temperature, nodes = float(entry["temperature"]), int(entry["chosen_nodes"])
-            weights = {str(name): float(weight) for name, weight in dict(entry["weights"]).items()}
+            shares = {str(name): float(weight) for name, weight in dict(entry["weights"]).items()}
             if not 0 < temperature < np.inf:
                 raise ValueError(f"its temperature is {temperature}")
-            if not (all(weight > 0 for weight in weights.values()) and np.isclose(sum(weights.values()), 1)):
+            if not (all(weight > 0 for weight in shares.values()) and np.isclose(sum(shares.values()), 1)):
                 raise ValueError("its weights are no shares")
             stages = {
                 name: SecondStage.from_tensors(
                     {key.removeprefix(f"{name}/"): tensors[key] for key in tensors if key.startswith(f"{name}/")}
                 )
-                for name in weights
+                for name in shares
                 if name != NETWORK
             }
-            return cls(stages, weights, temperature, str(entry["chosen_on"]), nodes, held_out)
+            found = cls(stages, shares, temperature, str(entry["chosen_on"]), nodes, held_out)
         except (SafetensorError, OSError, AttributeError, KeyError, TypeError, ValueError, StorageError) as error:
             raise StorageError(
                 f"{path} is damaged or of another version ({one_line(error)}). Train the run again"
             ) from error
+        if entry.get("follows", weights) != weights:
+            raise StorageError(f"{path} belongs to other weights: training was stopped as it wrote them. Use --resume")
+        return found
 
 
 def _digest(tensors: Mapping[str, NDArray[Any]], entry: Mapping[str, Any]) -> str:

@@ -176,7 +176,7 @@ class GradientLearner(Learner[Trained]):
             modules = nn.ModuleList(network.new_module() for _ in range(count))
             check_fit(tensors, modules.state_dict(), run.weights)
             modules.load_state_dict(tensors)
-            stage, table = FinalStage.load(run.final_stage), read_out_of_fold(run.out_of_fold)
+            stage, table = FinalStage.load(run.final_stage, metadata["sha256"]), read_out_of_fold(run.out_of_fold)
             return loaded_bag(task, network, list(modules), stage, table, run.out_of_fold)
         check_fit(tensors, network.module.state_dict(), run.weights)
         first, final = None, network
@@ -186,7 +186,9 @@ class GradientLearner(Learner[Trained]):
                 first, network.module = network, network.new_module()
                 network.module.load_state_dict(best_weights(run.checkpoint))
         final.module.load_state_dict(tensors)
-        stage = FinalStage.load(run.final_stage) if run.final_stage.is_file() else FinalStage()
+        stage = FinalStage()
+        if run.final_stage.is_file():
+            stage = FinalStage.load(run.final_stage, metadata["sha256"])
         return GradientFitted(final, task.split, Cost(_parameters(final)), first, stage)
 
     def is_finished(self, run: RunFolder) -> bool:
@@ -250,9 +252,10 @@ class GradientFitted(Fitted):
         return None if self.first is None else GradientFitted(self.first, self.split, self.cost, None, self.final)
 
     def save(self, run: RunFolder) -> None:
-        save_weights(self.network.module, run.weights, self.network.description(), self.task.graph.class_names)
+        names = self.task.graph.class_names
+        weights = save_weights(self.network.module, run.weights, self.network.description(), names)
         if self.calibration is not None:
-            self.final.save(run.final_stage)
+            self.final.save(run.final_stage, weights)
         self.task.tables.save(run.label_features)
 
     def details(self) -> dict[str, Any]:

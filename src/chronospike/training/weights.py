@@ -25,19 +25,19 @@ VERSION = "1"
 _ENTRY = "chronospike"
 
 
-def save_weights(module: nn.Module, path: Path, description: Mapping[str, Any], class_names: Sequence[Any]) -> None:
-    """Write the network to `path`, all or nothing.
+def save_weights(module: nn.Module, path: Path, description: Mapping[str, Any], class_names: Sequence[Any]) -> str:
+    """Write the network to `path`, all or nothing; returns the checksum that `load_weights` gives as `sha256`.
 
     Args:
         description: what the weights belong to, ready for JSON.
         class_names: the classes in the order of the outputs: text, numbers or truth values.
     """
-    save_tensors(module.state_dict(), path, description, class_names)
+    return save_tensors(module.state_dict(), path, description, class_names)
 
 
 def save_tensors(
     tensors: Mapping[str, Tensor], path: Path, description: Mapping[str, Any], class_names: Sequence[Any]
-) -> None:
+) -> str:
     """The same for tensors by name."""
     tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     metadata = {
@@ -51,6 +51,7 @@ def save_tensors(
     content = save(dict(tensors), {_ENTRY: json.dumps(metadata, sort_keys=True, ensure_ascii=False)})
     with atomic_file(path) as partial:
         partial.write_bytes(content)
+    return metadata["sha256"]
 
 
 def load_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -72,11 +73,12 @@ def load_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             "Update chronospike"
         )
     metadata = {name: str(value) for name, value in content.items()}
-    if metadata.pop("sha256", None) != _digest(tensors, metadata):
+    found = metadata.pop("sha256", None)
+    if found is None or found != _digest(tensors, metadata):
         raise StorageError(
             f"{path} is damaged or not a weights file as it was written: its checksum is wrong. Use another copy"
         )
-    return tensors, metadata
+    return tensors, {**metadata, "sha256": found}
 
 
 def description(metadata: Mapping[str, str]) -> dict[str, Any]:
