@@ -257,7 +257,9 @@ def test_the_ensemble_is_weighted_by_what_is_said_out_of_fold_and_predicts(monke
     said = 0.52 * softmax(logs) + 0.2 * stack + 0.28 * alone
     np.testing.assert_allclose(found.probabilities(nodes), said, atol=1e-12)
     parts = {part["name"]: part for part in found.details()["parts"]}
-    assert list(parts) == ["network", "bag", *MEMBERS[1:], "ensemble"]
+    assert list(parts) == ["network", "bag", *MEMBERS[1:], "labels alone", "ensemble"]
+    mean = sum(asked[name] for name in MEMBERS[2:5]) / 3
+    assert parts["labels alone"]["held_out"] == bagging.f1(mean, found.task.labels(found.folds.nodes))
     assert [name for name, part in parts.items() if part["chosen"]] == ["ensemble"]
     assert parts["ensemble"]["test"] == bagging.f1(said, found.task.labels(nodes))
     shares = {"stack: logistic": ", weight 20 %", "labels alone: boosting": ", weight 28 %"}

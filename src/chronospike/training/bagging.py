@@ -33,6 +33,7 @@ from chronospike.training.final_stage import (
     FinalStage,
     Values,
     log_probabilities,
+    mean_alone,
     rows_read,
     softmax,
     weighted_mean,
@@ -207,7 +208,7 @@ class BagFitted(Fitted):
         mean = {name: float(np.mean([scores[name] for scores in alone])) for name in alone[0]}
         logs = self.bagged(test)
         found = final.members(logs, self.task, test, [NETWORK, *final.stages])
-        found[final.name] = final.uncalibrated(logs, self.task, test)
+        found |= {**mean_alone(found), final.name: final.uncalibrated(logs, self.task, test)}
         scores = {name: f1(values, labels) for name, values in found.items()}
         chosen = "bag" if final.name == NETWORK else final.name
         rows: list[tuple[str, str, Any, Any]] = [
@@ -291,7 +292,7 @@ def finish(
         # Where it got late meanwhile, it is the networks alone that predict.
         cost = replace(cost, complete=cost.complete and len(out_of_fold) > 1)
     predicted = weighted_mean(out_of_fold, final.weights)
-    scored = {**out_of_fold, final.name: predicted}
+    scored = {**out_of_fold, **mean_alone(out_of_fold), final.name: predicted}
     final = replace(final, held_out={name: f1(values, labels) for name, values in scored.items()})
     if settings.calibrate:
         final = final.calibrated(predicted, labels, "out-of-fold")
@@ -349,7 +350,7 @@ def _second_stage(
     weights = dict.fromkeys(found, 1 / len(found))
     if asked == "auto":
         weights, without = ensemble_weights(out_of_fold, labels), dict.fromkeys(alone, 1 / len(alone))
-        if not are_better(weighted_mean(out_of_fold, weights), weighted_mean(out_of_fold, without), labels):
+        if not are_better(weighted_mean(out_of_fold, weights), mean_alone(found)[LABELS_ALONE], labels):
             weights = without
     # What has no weight is fitted to be looked at only.
     fitted = list(found) if is_late is None or not is_late() else [name for name in found if name in weights]

@@ -159,6 +159,12 @@ def weighted_mean(members: Mapping[str, Values], weights: Mapping[str, float]) -
     return result
 
 
+def mean_alone(members: Mapping[str, Values]) -> dict[str, Values]:
+    """The mean of those that read labels and no networks, under their name together; empty if there are none."""
+    names = [name for name in members if name.startswith(LABELS_ALONE)]
+    return {LABELS_ALONE: weighted_mean(members, dict.fromkeys(names, 1 / len(names)))} if names else {}
+
+
 def stage_rows(
     logs: Values, task: Task, nodes: Nodes, label_features: NDArray[np.float32] | None = None
 ) -> NDArray[np.float32]:
