@@ -8,6 +8,7 @@ import torch
 
 from chronospike.data.ids import NodeIds
 from chronospike.data.splits import Split
+from chronospike.methods.labels import Labels, LabelsSettings
 from chronospike.methods.majority import Majority
 from chronospike.methods.registry import REFERENCES, make_learner
 from chronospike.threads import in_background
@@ -16,12 +17,13 @@ from chronospike.training.scoring import (
     confidently_wrong,
     reference_scores,
     score,
+    score_nodes,
     start_references,
     unlabelled_shares,
 )
 from chronospike.training.task import make_task
 from tests.six_nodes import six_nodes
-from tests.small_runs import CPU, small_settings
+from tests.small_runs import BAG, CPU, SMALL, noisy_graph, small_settings
 
 SIMPLE = [make_learner(name, {}) for name in REFERENCES]
 
@@ -83,16 +85,33 @@ def test_a_fit_that_was_begun_before_is_taken(fitted: Fitted) -> None:
 
 
 def test_on_a_cpu_no_reference_is_begun_before(fitted: Fitted) -> None:
-    assert start_references([make_learner("labels", {})], fitted.task) == {}
+    assert start_references([make_learner("labels", {})], fitted.task, make_learner("chronospike", {})) == {}
 
 
 def test_on_a_gpu_references_without_features_are_begun_before(fitted: Fitted) -> None:
     # None of those that are begun computes there.
     task = replace(fitted.task, device=torch.device("cuda"))
-    begun = start_references(SIMPLE, task)
+    begun = start_references(SIMPLE, task, make_learner("chronospike", {}))
     assert list(begun) == ["majority", "label-propagation"]
     found, afterwards = (reference_scores(fitted, SIMPLE, given) for given in (begun, {}))
     assert found == afterwards
+
+
+def test_labels_are_not_fitted_again_where_an_ensemble_contains_them() -> None:
+    graph = noisy_graph()
+    made = graph.with_features(None).with_made_features(np.asarray(graph.features))
+    learner = make_learner("chronospike", {**SMALL, **BAG, "second_stage": "auto", "epochs": 1})
+    labels = Labels(LabelsSettings())
+    for one, is_part in ((made, True), (graph, False)):
+        task = make_task(one, learner.settings, CPU)
+        bag = learner.fit(task)
+        again = score_nodes(labels.fit(task), task.split.test)
+        found = reference_scores(bag, [labels], {})["label features"]
+        assert (found["micro_f1"], found["macro_f1"]) == (again.micro_f1, again.macro_f1)
+        assert ("held_out" in found) is is_part
+        # Nor is it begun beside it.
+        begun = start_references([labels], replace(task, device=torch.device("cuda")), learner)
+        assert (begun == {}) is is_part
 
 
 def test_the_surest_mistakes_come_first_with_the_ids_of_the_user(fitted: Fitted) -> None:

@@ -170,6 +170,18 @@ class BagFitted(Fitted):
     def probabilities(self, nodes: Nodes, on_nodes: Progress | None = None) -> Values:
         return self.final.probabilities(self.bagged(nodes, on_nodes), self.task, nodes)
 
+    def labels_alone(self, nodes: Nodes) -> Values | None:
+        """`[K, C]` what the method `labels` predicts, whose classifiers are members of the ensemble.
+
+        None if not all of them are there, or if they read own attributes, too.
+        """
+        task, names = self.task, [name for name in self.final.stages if name.startswith(LABELS_ALONE)]
+        has_own = task.features is not None and task.features.own(task.last_step, nodes[:1]) is not None
+        if len(names) < len(_bases(task)) or has_own or len(self.folds.nodes) < len(task.known):
+            return None
+        no_logs = np.zeros((len(nodes), task.graph.num_classes))
+        return mean_alone(self.final.members(no_logs, task, nodes, names))[LABELS_ALONE]
+
     def embeddings(self, nodes: Nodes, on_nodes: Progress | None = None) -> NDArray[np.float32]:
         """`[K, networks · d]`: the embeddings of all networks side by side."""
         parts = [
@@ -319,7 +331,7 @@ def _second_stage(
         out_of_fold: what the networks say of these nodes; to it is added what each classifier says of them.
     """
     labels, classes = task.labels(folds.nodes), task.graph.num_classes
-    bases = BASES if classes <= BOOSTED_CLASSES else BASES[:-1]
+    bases = _bases(task)
     stacked = {"auto": BASES[:1], "mean": bases}.get(asked, (asked,))
     wanted = {f"stack: {kind}": kind for kind in stacked}
     if asked == "auto":
@@ -357,6 +369,10 @@ def _second_stage(
     reads = rows_read(fitted, logs, task, folds.nodes)
     stages = fit_each(reads, wanted, labels, classes, seed, sizes, tell)
     return FinalStage(stages, weights)
+
+
+def _bases(task: Task) -> tuple[str, ...]:
+    return BASES if task.graph.num_classes <= BOOSTED_CLASSES else BASES[:-1]
 
 
 def _weight(weights: Mapping[str, float], name: str) -> str:

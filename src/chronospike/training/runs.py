@@ -44,7 +44,7 @@ def execute(
     task = task_of(learner, graph, run, device)
     if task.features is not None:
         run.save_encoder(task.features.encoder)
-    started = start_references(references, task)
+    started = start_references(references, task, learner)
     fitted = learner.fit(task, context)
     fitted.save(run)
     return evaluate(

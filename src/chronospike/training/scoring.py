@@ -18,6 +18,7 @@ from chronospike.errors import InputError
 from chronospike.threads import in_background
 from chronospike.training.bagging import BagFitted, Folds, f1
 from chronospike.training.calibration import calibration_facts, with_temperature
+from chronospike.training.final_stage import LABELS_ALONE
 from chronospike.training.hardware import device_name, versions
 from chronospike.training.learner import Fitted, Learner, Progress
 from chronospike.training.metrics import Scores, score_predictions
@@ -133,15 +134,19 @@ def _scores(graph: DynamicGraph, predicted: NDArray[np.integer[Any]], nodes: Nod
     }
 
 
-def start_references(references: Sequence[Learner[Any]], task: Task) -> Started:
-    """Those of `references` that leave the GPU's products alone, fitted while a method trains there.
+def start_references(references: Sequence[Learner[Any]], task: Task, learner: Learner[Any]) -> Started:
+    """Those of `references` that leave the GPU's products alone, fitted while `learner` trains there.
+
+    Not what its ensemble will contain: see `BagFitted.labels_alone`.
 
     The precision of products is the process', and what reads features has its own.
     """
     if task.device.type != "cuda":
         return {}
-    begun = [learner for learner in references if not learner.needs_features]
-    return {learner.name: in_background(partial(learner.fit, task)) for learner in begun}
+    is_part = getattr(learner.settings, "second_stage", "none") == "auto" and task.graph.features is None
+    part = "labels" if is_part else None
+    begun = [one for one in references if not one.needs_features and one.name != part]
+    return {one.name: in_background(partial(one.fit, task)) for one in begun}
 
 
 def reference_scores(
@@ -154,6 +159,10 @@ def reference_scores(
     result: dict[str, dict[str, Any]] = {}
     for learner in references:
         if learner.needs_features and task.features is None:
+            continue
+        bag = fitted if isinstance(fitted, BagFitted) and learner.name == "labels" else None
+        if bag is not None and (same := bag.labels_alone(nodes)) is not None:
+            result[learner.title] = {**f1(same, task.labels(nodes)), "held_out": bag.final.held_out[LABELS_ALONE]}
             continue
         reference = started[learner.name].result() if learner.name in started else learner.fit(task)
         found = score_nodes(reference, nodes)
