@@ -170,6 +170,17 @@ def test_numbers_are_kept_as_they_are(values: Any) -> None:
     assert encoded(values) == ([1.5, -2.0, 3.0], Column("x"))
 
 
+@pytest.mark.parametrize("values", [["1,5", "2", ""], ["1,234.5", "7,000"], ["-0,5", None, "3.5"]])
+def test_numbers_with_commas_are_refused(values: Any) -> None:
+    with pytest.raises(InputError, match=f"'x' holds numbers with commas, such as {values[0]}. Write decimals with"):
+        encode_column(Sheet(pa.table({"x": values}), "table"), 0)
+
+
+@pytest.mark.parametrize("values", [["1,5", "red"], ["1,", "2,"], ["1,2;3", "4"]])
+def test_other_text_with_commas_is_a_category(values: Any) -> None:
+    assert encode_column(Sheet(pa.table({"x": values}), "table"), 0)[1].kind == "category"
+
+
 def test_text_becomes_the_codes_of_its_values_in_their_order() -> None:
     assert encoded(["red", "blue", "red"]) == ([1, 0, 1], Column("x", "category", ("blue", "red")))
 

@@ -32,6 +32,8 @@ Attributes = tuple[NDArray[Any], tuple[Column, ...], dict[str, Any]]
 ROW_NUMBERS = re.compile(r"(Unnamed: [0-9]+|__index_level_[0-9]+__)?")
 INFINITE = pa.array(["inf", "-inf", "+inf", "infinity", "-infinity"])
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?$"
+# 1,5 may be one and a half, 1,500 that or a thousand and a half.
+_COMMAS = r"^[+-]?[0-9]+(,[0-9]+)+([.][0-9]*)?$"
 _DAY = np.timedelta64(1, "D") / np.timedelta64(1, "us")
 
 
@@ -220,6 +222,12 @@ def _from_text(sheet: Sheet, index: int, column: pa.ChunkedArray) -> tuple[NDArr
         return _numbers(sheet, index, column, readable.cast(pa.float64())), Column(name)
     if fits(pc.fill_null(pc.match_substring_regex(trimmed, _DATE), False)):
         return _days(sheet, pc.if_else(absent, pa.scalar(None, column.type), trimmed), name), Column(name)
+    commas = pc.fill_null(pc.match_substring_regex(trimmed, _COMMAS), False)
+    if fits(pc.or_(number, commas)):
+        raise InputError(
+            f"{sheet.origin}: '{name}' holds numbers with commas, such as {trimmed.filter(commas)[0].as_py()}. "
+            "Write decimals with a point, and thousands without commas"
+        )
     return _codes(column, name)
 
 
