@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from chronospike.config import Settings
 from chronospike.data.feature_store import list_features, open_features, write_features
@@ -164,3 +165,18 @@ def test_in_memory_and_in_a_folder_they_are_the_same_bits(tmp_path: Path) -> Non
     assert feature_sets(folder) == ["fastrp-8-s0"]
     (there,), (here,) = opened.made_features, with_features_for(small_graph(), settings).made_features
     np.testing.assert_array_equal(there, here)
+
+
+def test_a_graph_for_a_folder_and_a_class_for_its_options_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="give its path, not the graph"):
+        make_features(six_nodes(), "x", SVD())  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"options are <class .*SVD'>; give DeepWalk\(...\)"):
+        make_features(saved_graph(tmp_path / "graph"), "x", SVD)  # type: ignore[arg-type]
+
+
+def test_the_device_may_be_one_of_torch(tmp_path: Path) -> None:
+    folder, options = saved_graph(tmp_path / "graph"), DeepWalk(dimension=2, walks=1, length=5, threads=1)
+    make_features(folder, "x", options, device="cpu")
+    make_features(folder, "y", options, device=torch.device("cpu"))  # type: ignore[arg-type]
+    x, y = (open_features(folder, name, graph_key(folder)) for name in "xy")
+    np.testing.assert_array_equal(x, y)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,3 +75,24 @@ def test_features_of_another_graph_are_found_by_id_and_those_of_new_nodes_are_no
     known, rows = Start(old, features, "k").rows(new, 1)
     assert [new.ids[int(v)] for v in np.flatnonzero(known)] == list(old.ids)
     np.testing.assert_array_equal(rows, features[0])
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        (DeepWalk, {"walks": 2.5}, "deepwalk: walks is 2.5, and must be a whole number"),
+        (DeepWalk, {"seed": None}, "deepwalk: seed is None, and must be a whole number"),
+        (DeepWalk, {"learning_rate": "x"}, "deepwalk: learning_rate is 'x', and must be a number"),
+        (SVD, {"dimension": "4"}, "svd: dimension is '4', and must be a whole number"),
+        (FastRP, {"weights": 1.0}, "fastrp: weights are 1.0, and must be numbers"),
+    ],
+)
+def test_an_option_of_another_type_is_named(method: Any, options: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        method(**options)
+
+
+def test_numbers_of_numpy_are_pythons_own_in_a_recipe() -> None:
+    given = DeepWalk(np.int64(4), learning_rate=np.float32(0.5), seed=np.uint8(3))  # type: ignore[arg-type]
+    assert json.dumps(given.recipe()) == json.dumps(DeepWalk(4, learning_rate=0.5, seed=3).recipe())
+    assert FastRP(weights=np.array([0, 1])) == FastRP(weights=(0.0, 1.0))  # type: ignore[arg-type]

@@ -52,6 +52,10 @@ def make_features(
         on_progress: called with (step, done, total), the last two of all steps, in tokens (DeepWalk) or steps.
         tell: called with a line before waiting for another process that makes the same set.
     """
+    if isinstance(folder, DynamicGraph):
+        raise InputError("features are stored in a graph folder: give its path, not the graph (save_graph writes one)")
+    if not isinstance(options, Options):
+        raise InputError(f"options are {options!r}; give DeepWalk(...), FastRP(...), SVD(...) or Activity()")
     place, graph = Path(folder), open_graph(folder, features="none")
     maker = _maker(graph, options, device, start, on_progress)
     made_with = {**options.recipe(), **({} if start is None else {"start": start.key})}
@@ -163,8 +167,8 @@ def _maker(
 
 
 def _chosen(device: str) -> str:
-    if device != "auto":
-        return device
+    if str(device) != "auto":
+        return str(device)
     from chronospike.device import choose_device  # loads torch, which most runs do not need here
 
     return str(choose_device())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -35,8 +36,24 @@ class _Method:
     def _require(self, **least: int) -> None:
         for option, bound in least.items():
             value = getattr(self, option)
-            if value is not None and value < bound:
+            if value is None and option == "threads":
+                continue
+            if not isinstance(value, Integral):
+                raise InputError(f"{self.name}: {option} is {value!r}, and must be a whole number")
+            if value < bound:
                 raise InputError(f"{self.name}: {option} is {value}, and must be at least {bound}")
+            self._set(option, int(value))
+
+    def _require_numbers(self, *options: str) -> None:
+        for option in options:
+            value = getattr(self, option)
+            if not isinstance(value, Real):
+                raise InputError(f"{self.name}: {option} is {value!r}, and must be a number")
+            self._set(option, float(value))
+
+    def _set(self, option: str, value: Any) -> None:
+        # Numbers of numpy would not go into a JSON file.
+        object.__setattr__(self, option, value)
 
 
 @dataclass(frozen=True)
@@ -75,6 +92,7 @@ class DeepWalk(_Method):
 
     def __post_init__(self) -> None:
         self._require(dimension=1, walks=1, length=2, window=1, negatives=1, epochs=1, seed=0, threads=1)
+        self._require_numbers("learning_rate", "min_learning_rate")
         if not 0 < self.min_learning_rate <= self.learning_rate <= 1:
             raise InputError(
                 f"deepwalk: the learning rate falls from {self.learning_rate} to {self.min_learning_rate}, "
@@ -111,8 +129,13 @@ class FastRP(_Method):
 
     def __post_init__(self) -> None:
         self._require(dimension=1, seed=0, threads=1)
-        if not self.weights or not any(self.weights) or not np.isfinite(self.weights).all():
+        try:
+            self._set("weights", tuple(float(weight) for weight in self.weights))
+        except (TypeError, ValueError):
+            raise InputError(f"fastrp: weights are {self.weights!r}, and must be numbers") from None
+        if not any(self.weights) or not np.isfinite(self.weights).all():
             raise InputError(f"fastrp: weights are {list(self.weights)}, and must be finite and not all zero")
+        self._require_numbers("normalization")
         if not -10 <= self.normalization <= 10:
             raise InputError(f"fastrp: normalization is {self.normalization}, and must be in -10..10")
 
@@ -142,6 +165,7 @@ class SVD(_Method):
 
     def __post_init__(self) -> None:
         self._require(dimension=1, seed=0, threads=1)
+        self._require_numbers("recency")
         if not 0 <= self.recency <= 100:
             raise InputError(f"svd: recency is {self.recency}, and must be in 0..100")
 
