@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,3 +86,16 @@ def test_a_key_does_not_depend_on_the_other_ids(names: list[str]) -> None:
 def test_a_sliced_array_has_the_keys_of_its_own_ids() -> None:
     values = pa.array(["x", "yy", "3"], type=pa.large_string())
     assert NodeIds(values.slice(1)).keys().tolist() == NodeIds(values).keys()[1:].tolist()
+
+
+def test_a_text_or_a_number_alone_is_one_id() -> None:
+    ids = NodeIds.of([1, 7, 17])
+    assert ids.lookup("17").tolist() == ids.lookup(17).tolist() == ids.lookup(np.int64(17)).tolist() == [2]
+
+
+def test_a_tensor_of_ids_is_found() -> None:
+    assert NodeIds.of([1, 7, 17]).lookup(torch.tensor([17, 5])).tolist() == [2, -1]
+
+
+def test_an_id_beyond_64_bits_is_text() -> None:
+    assert NodeIds.of([2**70, 1]).lookup([2**70, 2**71]).tolist() == [0, -1]

@@ -7,6 +7,7 @@ one UTF-8 buffer and its offsets, so that it opens by memory map and comes back 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -127,9 +128,13 @@ def as_id_array(values: Any) -> pa.Array:
 def _from_python(values: Any) -> pa.Array:
     if isinstance(values, np.ndarray) and values.dtype.kind in "iufU":
         return pa.array(values)
-    items: Sequence[Any] = list(values)
+    if hasattr(values, "detach"):
+        values = values.tolist()
+    # A text is one id, not a list of letters.
+    items: Sequence[Any] = [values] if isinstance(values, str) or not hasattr(values, "__iter__") else list(values)
     if all(isinstance(item, (int, np.integer)) and not isinstance(item, bool) for item in items):
-        return pa.array([int(item) for item in items], type=pa.int64())
+        with suppress(OverflowError):
+            return pa.array([int(item) for item in items], type=pa.int64())
     return pa.array([None if item is None else str(item) for item in items], type=pa.large_string())
 
 
