@@ -8,10 +8,20 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from chronospike.errors import InputError, OutOfSpaceError
-from chronospike.files import LOCK, atomic_file, atomic_folder, check_file, check_target, space_errors, write_json
+from chronospike.files import (
+    LOCK,
+    atomic_file,
+    atomic_folder,
+    check_file,
+    check_target,
+    read_json,
+    space_errors,
+    write_json,
+)
 
 
 def test_a_folder_appears_only_when_it_is_whole(tmp_path: Path) -> None:
@@ -309,3 +319,10 @@ def test_an_old_folder_that_a_killed_process_left_goes_only_where_a_new_one_is(t
     with atomic_folder(tmp_path / "graph", overwrite=True):
         pass
     assert not left.exists()
+
+
+def test_numbers_of_numpy_are_written_as_numbers(tmp_path: Path) -> None:
+    write_json(tmp_path / "x.json", {"a": np.int64(1), "b": np.float32(0.5)})
+    assert read_json(tmp_path / "x.json") == {"a": 1, "b": 0.5}
+    with pytest.raises(TypeError, match="a set cannot be written as JSON"):
+        write_json(tmp_path / "y.json", {1})

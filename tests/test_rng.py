@@ -141,3 +141,7 @@ def test_the_hash_is_fnv_1a_mixed_once_more() -> None:
     hashes = np.empty(3, dtype=np.int64)
     hash_texts(text, np.array([0, 0, 1, 7]), hashes)
     assert hashes.tolist() == [rng.signed(rng.derive(word, 0)) for word in known]
+
+
+def test_numbers_of_numpy_name_the_same_stream() -> None:
+    assert rng.stream(np.int64(3), "sampler", np.int64(5)) == rng.stream(3, "sampler", 5)  # type: ignore[arg-type]

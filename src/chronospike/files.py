@@ -69,7 +69,14 @@ def atomic_file(target: Path) -> Iterator[Path]:
 def write_json(target: Path, content: Any) -> None:
     """Write `content` as indented JSON, all or nothing."""
     with atomic_file(target) as partial:
-        partial.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        partial.write_text(json.dumps(content, indent=2, ensure_ascii=False, default=_plain) + "\n", encoding="utf-8")
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy as Python's own."""
+    if not hasattr(value, "item"):
+        raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
+    return value.item()
 
 
 def read_json(path: Path, way_out: str = "Train the model again") -> dict[str, Any]:

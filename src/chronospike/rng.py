@@ -10,6 +10,7 @@ no unsigned 64-bit arithmetic: its form keeps the same bits in int64, whose prod
 
 from __future__ import annotations
 
+import operator
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,8 @@ def stream(seed: int, purpose: str, *indices: int, rank: int = 0) -> int:
 
 def derive(key: int, index: int) -> int:
     """The 64-bit word number `index` (from 0) of the stream `key`; both are taken modulo 2^64."""
-    z = (key + (index + 1) * _GOLDEN) & _MASK
+    # Those of numpy would overflow.
+    z = (operator.index(key) + (operator.index(index) + 1) * _GOLDEN) & _MASK
     z = ((z ^ (z >> 30)) * _FIRST) & _MASK
     z = ((z ^ (z >> 27)) * _SECOND) & _MASK
     return z ^ (z >> 31)
