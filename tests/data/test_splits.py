@@ -186,3 +186,9 @@ def test_the_draws_are_those_of_scikit_learn(seed: int) -> None:
         expected = train_test_split(np.arange(len(codes)), stratify=stratify, **sizes)
         for one, other in zip(drawn, expected, strict=True):
             assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("seed", [None, -1, 2**32, "a"])
+def test_a_seed_that_is_none_or_out_of_range_is_refused(seed: Any) -> None:
+    with pytest.raises(InputError, match=f"the seed of a split is {seed!r}; it must be a whole number"):
+        make_split(ring([0, 1] * 10), seed=seed)

@@ -292,3 +292,9 @@ def test_plain_numbers_and_a_width_of_days_name_the_time_unit() -> None:
 def test_widths_that_make_no_sense_are_refused(time: np.ndarray, every: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         equal_width_steps(time, every)
+
+
+@pytest.mark.parametrize(("name", "value"), [("steps", 2.0), ("steps", "2"), ("merge", 1.5), ("merge", None)])
+def test_a_number_of_steps_that_is_not_whole_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(InputError, match=f"--{name} {value!r}: a whole number is needed"):
+        make_steps(np.array([1, 2, 3]), **{name: value})

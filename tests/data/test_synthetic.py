@@ -214,3 +214,9 @@ def test_structure_knob_is_the_share_of_edges_inside_the_community() -> None:
 def test_impossible_settings_are_named(options: dict[str, Any], word: str) -> None:
     with pytest.raises(InputError, match=word):
         synthetic_graph(**options)
+
+
+@pytest.mark.parametrize(("name", "value"), [("nodes", 100.5), ("steps", "8"), ("seed", None)])
+def test_a_number_that_is_not_whole_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(InputError, match=f"{name} is {value!r}; it must be a whole number"):
+        synthetic_graph(**{name: value})

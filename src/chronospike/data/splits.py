@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -59,6 +60,8 @@ def make_split(
             f"a ratio of {ratio} with {validation} for validation leaves nothing to train or to test on; "
             "take 0 <= validation < ratio < 1"
         )
+    if not isinstance(seed, Integral) or not 0 <= seed < 2**32:
+        raise InputError(f"the seed of a split is {seed!r}; it must be a whole number from 0 to 2^32 - 1")
     notes: list[str] = []
     if order == "random":
         train, held, test = _by_class(nodes, codes, graph.class_names, ratio, validation, seed, notes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from fractions import Fraction
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,9 @@ def make_steps(
         origin: a time at which a step of `every` begins; see `equal_width_steps`.
         merge: how many consecutive steps to make one of afterwards.
     """
+    for name, number in (("steps", 1 if steps is None else steps), ("merge", merge)):
+        if not isinstance(number, Integral):
+            raise InputError(f"--{name} {number!r}: a whole number is needed")
     if steps is not None and every is not None:
         raise InputError("--steps and --every exclude each other: give one of them")
     if origin is not None and every is None:

@@ -14,6 +14,7 @@ classes differ in timing only, `timing=0` one whose classes differ in structure 
 from __future__ import annotations
 
 import math
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -184,10 +185,12 @@ def _check(
     feature_noise: float, seed: int,
 ) -> None:  # fmt: skip
     for name, count in (("nodes", nodes), ("steps", steps), ("classes", classes), ("feature_dim", feature_dim)):
+        if not isinstance(count, Integral):
+            raise InputError(f"synthetic: {name} is {count!r}; it must be a whole number")
         if count >= 2**31:
             raise InputError(f"synthetic: {name} is {count:,}; it must be below 2^31")
-    if seed < 0:
-        raise InputError(f"synthetic: the seed is {seed}; it must not be below 0")
+    if not isinstance(seed, Integral) or seed < 0:
+        raise InputError(f"synthetic: the seed is {seed!r}; it must be a whole number and not below 0")
     if nodes < 2 * classes:
         raise InputError(f"synthetic: {nodes} nodes are too few for {classes} classes of at least two")
     for name, share in (("structure", structure), ("timing", timing)):
