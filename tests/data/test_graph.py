@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from chronospike.data.attributes import default_columns
 from chronospike.data.csr import TimeSlicedCSR
@@ -146,3 +147,13 @@ def test_graphs_are_compared_and_hashed_as_objects() -> None:
     assert graph == graph
     assert graph != same
     assert {graph: 1}[graph] == 1
+
+
+def test_features_and_labels_may_be_lists_or_tensors() -> None:
+    graph = six_nodes()
+    rows = [[float(v)] for v in range(graph.num_nodes)]
+    for features in (rows, torch.tensor(rows)):
+        assert graph.with_features(features).features.tolist() == rows  # type: ignore[arg-type, union-attr]
+    labels = [v % 2 for v in range(graph.num_nodes)]
+    for given in (labels, torch.tensor(labels)):
+        assert graph.with_labels(given, ["a", "b"]).labels.tolist() == labels  # type: ignore[arg-type, union-attr]

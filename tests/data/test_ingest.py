@@ -397,3 +397,11 @@ def test_a_number_that_is_not_there_is_no_node_and_no_class(tmp_path: Path) -> N
     graph = import_graph(edges, labels=labels, on_missing="drop")
     assert (list(graph.ids), graph.facts["rows_dropped"], graph.class_names) == ([1, 2, 3], 2, ("0", "1"))
     assert graph.facts["provenance"]["labels_missing"] == 1
+
+
+def test_features_may_be_a_sparse_tensor() -> None:
+    edges = ([0, 1, 2], [1, 2, 0], torch.tensor([1, 2, 3], dtype=torch.bfloat16))
+    graph = import_graph(edges, features=torch.eye(3).to_sparse())
+    assert graph.step_start.tolist() == [1, 2, 3]
+    assert graph.features is not None
+    assert graph.features.tolist() == np.eye(3).tolist()

@@ -121,6 +121,8 @@ class DynamicGraph:
 
     def with_features(self, features: NDArray[Any] | None, columns: tuple[Column, ...] = ()) -> DynamicGraph:
         """The same graph with other attributes, `[N, c]` or `[T, N, c]`, checked; without `columns` all are numbers."""
+        if features is not None and not isinstance(features, np.ndarray):
+            features = np.asarray(features)
         graph = replace(self, features=features, columns=columns)
         graph._check_shapes()
         if features is not None and not columns:
@@ -136,7 +138,7 @@ class DynamicGraph:
 
     def with_labels(self, labels: NDArray[np.int64], class_names: tuple[str, ...]) -> DynamicGraph:
         """The same graph with other labels."""
-        graph = replace(self, labels=labels, class_names=class_names)
+        graph = replace(self, labels=np.asarray(labels), class_names=tuple(class_names))
         graph._check_labels()
         return graph
 

@@ -24,7 +24,7 @@ from chronospike.data.reading.edges import (
     read_events,
 )
 from chronospike.data.reading.labels import read_labels
-from chronospike.data.reading.numbering import as_column
+from chronospike.data.reading.numbering import as_column, to_numpy
 from chronospike.data.reading.tables import refuse_one_stream_twice
 from chronospike.data.steps import make_steps
 from chronospike.errors import InputError
@@ -84,10 +84,7 @@ def import_graph(
     if features is None:
         return graph
     if isinstance(features, np.ndarray) or hasattr(features, "detach"):
-        array = features
-        if hasattr(features, "detach"):  # numpy has no bfloat16
-            tensor = features.detach().cpu()
-            array = (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
+        array = to_numpy(features) if hasattr(features, "detach") else features
         try:
             numbers = array if array.dtype.kind == "f" else array.astype(np.float32)
         except (TypeError, ValueError) as error:

@@ -61,6 +61,13 @@ def positions_in(ids: NodeIds, column: pa.ChunkedArray) -> NDArray[np.int64]:
     return ids.lookup(distinct.values)[codes]
 
 
+def to_numpy(tensor: Any) -> NDArray[Any]:
+    """A tensor of torch as an array; numpy has neither bfloat16 nor sparse ones."""
+    dense = tensor.detach().cpu().to_dense()
+    array: NDArray[Any] = (dense.float() if str(dense.dtype) == "torch.bfloat16" else dense).numpy()
+    return array
+
+
 def as_column(values: Any) -> pa.ChunkedArray:
     """A list, numpy or Arrow array as a column; values of mixed types become text."""
     if isinstance(values, pa.ChunkedArray):
@@ -68,7 +75,7 @@ def as_column(values: Any) -> pa.ChunkedArray:
     if isinstance(values, pa.Array):
         return pa.chunked_array([values])
     if hasattr(values, "detach"):
-        values = values.detach().cpu().numpy()
+        values = to_numpy(values)
     if isinstance(values, np.ndarray):
         # What Arrow has no type for: dates by the hour, week, month or year, and another byte order.
         is_coarse = values.dtype.kind == "M" and np.datetime_data(values.dtype)[0] in ("m", "h", "W", "M", "Y")
