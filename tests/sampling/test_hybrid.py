@@ -321,3 +321,10 @@ def test_epochs_and_purposes_have_streams_of_their_own() -> None:
 def test_a_setting_out_of_range_names_the_range(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         SamplingSettings(**wrong)
+
+
+def test_triton_is_refused_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.setattr(hybrid, "has_triton", lambda: True)
+    with pytest.raises(InputError, match="'triton' samples on a GPU: give device='cuda', or use backend 'numba'"):
+        HybridSampler(six_nodes(), backend="triton")

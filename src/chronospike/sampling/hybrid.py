@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -185,6 +186,8 @@ def _make_backend(
         return NumbaBackend(graph, threads)
     if not has_triton():
         raise InputError("backend 'triton' needs Triton: pip install triton, or use backend 'numba'")
+    if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
+        raise InputError("backend 'triton' samples on a GPU: give device='cuda', or use backend 'numba'")
     from chronospike.sampling.triton_backend import TritonBackend
 
     return TritonBackend(graph, device)
