@@ -207,3 +207,8 @@ def test_a_value_that_cannot_be_read_is_refused(text: str, tmp_path: Path) -> No
     (tmp_path / "config.yaml").write_text(f"seed: {text}")
     with pytest.raises(InputError, match="is not valid YAML"):
         read_settings(tmp_path / "config.yaml")
+
+
+def test_a_preset_may_be_a_path(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("epochs: 3\n", encoding="utf-8")
+    assert read_preset(tmp_path / "mine.yaml") == {"epochs": 3}

@@ -74,3 +74,8 @@ def test_threads_take_turns_with_torch() -> None:
             with pytest.raises(TimeoutError):
                 waiting.result(timeout=0.1)
         waiting.result(timeout=60)
+
+
+def test_no_name_is_not_a_device() -> None:
+    with pytest.raises(InputError, match="device 'None' is not known"):
+        choose_device(None)  # type: ignore[arg-type]

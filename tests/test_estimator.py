@@ -590,3 +590,28 @@ def test_the_width_of_a_head_that_is_not_there_does_not_matter_when_loading(
     model = ChronoSpikeClassifier(graph, **{**SMALL, "epochs": 1}, head=32, sequence_channels=4).fit(TRAIN)
     found = ChronoSpikeClassifier.load(model.save(tmp_path / "model"), graph, device="cpu")
     np.testing.assert_array_equal(found.predict_proba(TEST), model.predict_proba(TEST))
+
+
+def test_what_is_no_graph_is_refused_and_shown(tmp_path: Path) -> None:
+    model = ChronoSpikeClassifier(str(tmp_path))  # type: ignore[arg-type]
+    assert repr(model) == f"ChronoSpikeClassifier(graph={str(tmp_path)!r})"
+    with pytest.raises(InputError, match=r"graph is a str; give a DynamicGraph, such as open_graph\(folder\) returns"):
+        model.fit()
+
+
+def test_ids_may_be_numbers_of_numpy_or_a_tensor(fitted: ChronoSpikeClassifier) -> None:
+    expected = fitted.predict_proba([5, 6])
+    assert np.array_equal(fitted.predict_proba(ids=np.int64(5)), expected[:1])
+    assert np.array_equal(fitted.predict_proba(ids=torch.tensor([5, 6])), expected)
+    with pytest.raises(InputError, match="1 id\\(s\\) are not in the graph, the first: 999$"):
+        fitted.predict(ids=np.array([5, 999]))
+
+
+def test_scikit_learns_name_of_the_seed_gets_ours() -> None:
+    with pytest.raises(InputError, match="no setting 'random_state'. It is called 'seed' here"):
+        ChronoSpikeClassifier(random_state=0)
+
+
+def test_weights_of_another_length_are_refused(fitted: ChronoSpikeClassifier) -> None:
+    with pytest.raises(InputError, match=r"sample_weight has shape \[1\], and there are 2 nodes"):
+        fitted.score([0, 1], ["0", "1"], sample_weight=[1])

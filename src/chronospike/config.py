@@ -164,8 +164,9 @@ def preset_names() -> list[str]:
     )
 
 
-def read_preset(name: str) -> dict[str, Any]:
+def read_preset(preset: str | Path) -> dict[str, Any]:
     """Names and values of a preset, or of a YAML file given by path."""
+    name = str(preset)
     if name.endswith((".yaml", ".yml")):
         return read_settings(Path(name))
     names = preset_names()

@@ -23,7 +23,7 @@ def choose_device(name: str = "auto") -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         raise InputError(f"device '{name}' is not known. Use auto, cpu, cuda or cuda:N") from error
     if device.type == "cuda":
         if not torch.cuda.is_available():

@@ -205,6 +205,9 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             raise InputError(
                 f"y holds {truth.dtype}, and the classes of the fit are such as {first!r}; write both alike"
             )
+        if sample_weight is not None and np.shape(sample_weight) != truth.shape:
+            shape = list(np.shape(sample_weight))
+            raise InputError(f"sample_weight has shape {shape}, and there are {len(truth)} nodes; give one for each")
         right = self.predict(graph, chosen, as_of=as_of, smooth=smooth) == truth
         return float(np.average(right, weights=sample_weight))
 
@@ -280,7 +283,8 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         names = (*_OWN, *ChronoSpikeSettings.model_fields)
         for name in params:
             if name not in names:
-                raise InputError(f"there is no setting '{name}'.{nearest(name, names)}")
+                hint = " It is called 'seed' here." if name == "random_state" else nearest(name, names)
+                raise InputError(f"there is no setting '{name}'.{hint}")
         for name, value in params.items():
             setattr(self, name, value)
         return self
@@ -384,8 +388,10 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         parts = [
             f"{name}={value!r}" for name, value in shown.items() if name not in defaults or value != defaults[name]
         ]
-        if self.graph is not None:
+        if isinstance(self.graph, DynamicGraph):
             parts.insert(0, f"graph=<{self.graph.num_nodes:,} nodes, {self.graph.num_steps} steps>")
+        elif self.graph is not None:
+            parts.insert(0, f"graph={self.graph!r}")
         return f"{type(self).__name__}({', '.join(parts)})"[:N_CHAR_MAX]
 
 
@@ -406,7 +412,9 @@ def _arguments(X: Any, nodes: Any, y: Any, graph: DynamicGraph | None) -> tuple[
     if isinstance(X, DynamicGraph):
         return X, nodes, y
     if graph is None:
-        raise InputError("there is no graph: give it first, or as ChronoSpikeClassifier(graph=...)")
+        raise InputError("there is no graph: give a DynamicGraph first, or as ChronoSpikeClassifier(graph=...)")
+    if not isinstance(graph, DynamicGraph):
+        raise InputError(f"graph is a {type(graph).__name__}; give a DynamicGraph, such as open_graph(folder) returns")
     if X is None:
         return graph, nodes, y
     if nodes is not None and y is not None:
@@ -416,7 +424,9 @@ def _arguments(X: Any, nodes: Any, y: Any, graph: DynamicGraph | None) -> tuple[
 
 def _by_id(graph: DynamicGraph, ids: Any) -> NDArray[np.int64]:
     """Node indices of the user's own ids."""
-    given = [ids] if isinstance(ids, str | int) else list(ids)
+    # Numbers of numpy and torch as Python's own.
+    given = ids.tolist() if hasattr(ids, "tolist") else ids
+    given = [given] if np.isscalar(given) else list(given)
     places = graph.ids.lookup(given)
     unknown = [given[i] for i in np.flatnonzero(places < 0)]
     if unknown:

@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
@@ -151,3 +153,21 @@ def test_a_changed_bit_of_the_labels_is_noticed(tmp_path: Path) -> None:
     target.write_bytes(content)
     with pytest.raises(StorageError, match="is damaged"):
         KnownLabels.read(target, classes=2)
+
+
+@pytest.mark.parametrize("absent", [None, float("nan"), pd.NA, pd.NaT])
+def test_every_kind_of_missing_class_is_named(absent: Any) -> None:
+    with pytest.raises(InputError, match=r"y\[1\] of node 1 is missing"):
+        known_labels(path(), [0, 1, 2], pd.Series(["a", absent, "b"], dtype=object), 0.05, 0)
+
+
+def test_tensors_are_taken_from_wherever_they_are() -> None:
+    y = torch.tensor([0.0, 1.0, 1.0], requires_grad=True)
+    assert known_labels(path(), torch.tensor([0, 1, 2]), y, 0.05, 0)[1].tolist() == [0, 1]
+
+
+def test_several_classes_a_node_are_one_line() -> None:
+    with pytest.raises(InputError, match="y must be one list of numbers or text"):
+        known_labels(path(), [0, 1], [["a"], ["a", "b"]], 0.05, 0)
+    with pytest.raises(InputError, match="nodes must be one list"):
+        check_nodes(path(), [[0], [1, 2]])

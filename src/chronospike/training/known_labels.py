@@ -100,7 +100,7 @@ def check_nodes(graph: DynamicGraph, nodes: Any) -> Nodes:
     """`[K]` node indices, each in the graph; a column `[K, 1]` will do. None is every node."""
     if nodes is None:
         return np.arange(graph.num_nodes)
-    array = np.asarray(nodes)
+    array = _as_array("nodes", nodes)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.size == 0:
@@ -148,13 +148,13 @@ def known_labels(
 
 def check_classes(graph: DynamicGraph, nodes: Nodes, y: Any) -> NDArray[Any]:
     """`y` as an array `[K]` of text, whole numbers or truth values, none of them missing."""
-    values = np.asarray(y)
+    values = _as_array("y", y)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.shape != nodes.shape:
         raise InputError(f"y has shape {list(values.shape)}, and there are {len(nodes)} nodes; give one class for each")
     items = values.tolist()
-    missing = next((i for i, item in enumerate(items) if item is None or item != item), None)
+    missing = next((i for i, item in enumerate(items) if _is_missing(item)), None)
     if missing is not None:
         raise InputError(f"y[{missing}] of node {nodes[missing]} is missing. Leave the node out")
     if values.dtype == object:
@@ -166,6 +166,22 @@ def check_classes(graph: DynamicGraph, nodes: Nodes, y: Any) -> NDArray[Any]:
     if graph.labels is not None and np.array_equal(values, np.asarray(graph.labels)[nodes]) and -1 in items:
         raise InputError(f"y[{items.index(-1)}] is -1, an unlabelled node in graph.labels. Leave such nodes out")
     return values
+
+
+def _as_array(what: str, values: Any) -> NDArray[Any]:
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise InputError(f"{what} must be one list of numbers or text ({one_line(error)})") from None
+
+
+def _is_missing(value: Any) -> bool:
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # pandas' NA is neither equal to itself nor different
+        return True
 
 
 def hold_out(codes: Nodes, share: float, seed: int) -> NDArray[np.bool_]:
