@@ -181,7 +181,7 @@ awkward = st.sampled_from(["007", "a,b", '"', "x\ny", "\r", " ", "#tag", "NA", "
 @given(st.lists(st.tuples(ids | awkward, ids | awkward), min_size=1, max_size=8), st.sampled_from(",\t;|"))
 def test_ids_of_any_text_come_back_unchanged(pairs: list[tuple[str, str]], delimiter: str) -> None:
     # Among whole numbers alone, "NA" and "?" are no ids.
-    assume(not any(missing(pa.chunked_array([column])).any() for column in zip(*pairs, strict=True)))
+    assume(not missing(pa.chunked_array([[end for pair in pairs for end in pair]])).any())
     with TemporaryDirectory() as folder:
         path = Path(folder) / "edges.csv"
         with path.open("w", newline="", encoding="utf-8") as file:
@@ -249,3 +249,12 @@ def test_standard_input_is_read_whatever_its_kind(content: bytes) -> None:
 def test_rows_of_standard_input_are_named_after_it_was_read() -> None:
     with standard_input(b"u,v,t\na,b,1\nb,,2\n"), pytest.raises(InputError, match="standard input row 3: 'v' is empty"):
         read_events("-")
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_word_for_no_value_is_an_id_where_either_end_has_text(turned: bool) -> None:
+    numbers, texts = ["5", "-"], ["m", "n"]
+    ends = (texts, numbers) if turned else (numbers, texts)
+    assert list(events_from_arrays(*ends, [1, 2]).ids) == ["5", "-", "m", "n"]
+    with pytest.raises(InputError, match="arrays row 2: '(source|target)' is empty"):
+        events_from_arrays(numbers, ["1", "2"], [1, 2])

@@ -21,6 +21,7 @@ from chronospike.data.reading.tables import (
     Sheet,
     existing_file,
     file_kind,
+    is_text,
     missing,
     read_binary_table,
     sheet_of,
@@ -173,6 +174,11 @@ def _complete_rows(
 ) -> tuple[dict[str, pa.ChunkedArray], Sheet]:
     """The columns without the rows that lack a value, and the sheet for messages about those left."""
     gaps = {role: missing(column) for role, column in columns.items()}
+    ends = [columns[role] for role in ("source", "target") if role in columns and is_text(columns[role])]
+    if len(ends) == 2:
+        # Both hold ids of one kind: beside a text in the other column, `-` is an id and no empty value.
+        chunks = [chunk for column in ends for chunk in column.cast(pa.large_string()).chunks]
+        gaps["source"], gaps["target"] = np.split(missing(pa.chunked_array(chunks, type=pa.large_string())), 2)
     gap = np.logical_or.reduce(list(gaps.values()))
     if not gap.any():
         return columns, sheet
