@@ -118,3 +118,11 @@ def test_epochs_are_rewritten_and_appended(tmp_path: Path) -> None:
     assert [line["epoch"] for line in lines] == [0, 1]
     assert lines[0]["best"] is True
     assert lines[0]["validation_macro_f1"] == 0.5
+
+
+def test_a_score_that_was_not_computed_is_null(tmp_path: Path) -> None:
+    run = begun(tmp_path / "run")
+    run.append_epoch(EpochReport(0, 1.0, float("nan"), float("nan"), 0.01, 2.0, False))
+    (line,) = (run.path / "metrics.jsonl").read_text().splitlines()
+    assert "NaN" not in line
+    assert json.loads(line)["validation_macro_f1"] is None

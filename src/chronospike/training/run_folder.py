@@ -19,6 +19,7 @@ predictions.csv      node, class, probability of each class
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -232,9 +233,15 @@ class RunFolder:
     def write_epochs(self, reports: Iterable[EpochReport]) -> None:
         """Write `metrics.jsonl` from the start, all or nothing."""
         with atomic_file(self.path / EPOCHS) as partial:
-            partial.write_text("".join(json.dumps(report.as_dict()) + "\n" for report in reports), encoding="utf-8")
+            partial.write_text("".join(_line(report) for report in reports), encoding="utf-8")
 
     def append_epoch(self, report: EpochReport) -> None:
         path = self.path / EPOCHS
         with space_errors(path), path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(report.as_dict()) + "\n")
+            file.write(_line(report))
+
+
+def _line(report: EpochReport) -> str:
+    """As JSON, which has no NaN: a score that was not computed is null."""
+    values = {name: value if math.isfinite(value) else None for name, value in report.as_dict().items()}
+    return json.dumps(values) + "\n"
