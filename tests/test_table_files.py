@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import resource
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +18,15 @@ from chronospike.table_files import ARRAYS, TABLES, output_format, write_array, 
 TABLE = pa.table({"node": ["007", 'say "hi"', "a,b\nc"], "p": [0.25, 0.5, 1.0], "label": ["x", None, ""]})
 
 
-@pytest.fixture
+@contextmanager
 def small_disk() -> Iterator[None]:
-    """No file may grow beyond four kilobytes."""
+    """No file may grow beyond four kilobytes, not even the one that pytest's output goes to."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 12, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_csv_text_comes_back_letter_for_letter(tmp_path: Path) -> None:
@@ -51,12 +54,11 @@ def test_arrays_are_read_by_numpy(tmp_path: Path, transposed: bool) -> None:
     np.testing.assert_array_equal(np.load(tmp_path / "z.npy"), array)
 
 
-@pytest.mark.usefixtures("small_disk")
 @pytest.mark.parametrize("kind", ARRAYS)
 def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, kind: str) -> None:
     values = np.random.default_rng(0).random((40, 30))
     table = pa.table({f"z{k}": values[:, k] for k in range(30)})
-    with pytest.raises(OutOfSpaceError, match="the disk is full"):
+    with small_disk(), pytest.raises(OutOfSpaceError, match="the disk is full"):
         write_array(tmp_path / "x.npy", values) if kind == "npy" else write_table(tmp_path / f"x.{kind}", table, kind)
     assert list(tmp_path.iterdir()) == []
 
