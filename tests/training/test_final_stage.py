@@ -232,3 +232,9 @@ def test_a_file_of_an_earlier_version_is_called_that(tmp_path: Path) -> None:
     entry = json.dumps({"format": "chronospike-final-stage", "share": 0.5})
     (tmp_path / "stage").write_bytes(save({"x": torch.zeros(1)}, {"chronospike": entry}))
     assert "it was written by an earlier version" in damage(tmp_path / "stage")
+
+
+def test_a_final_stage_is_shown_without_the_arrays_of_its_classifiers(stacked: FinalStage) -> None:
+    assert stacked.stages
+    assert "weights=" in repr(stacked)
+    assert "array" not in repr(stacked)

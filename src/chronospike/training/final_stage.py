@@ -48,7 +48,7 @@ class FinalStage:
         held_out: Macro- and Micro-F1 of each member, and of the ensemble, on nodes that it has not learned from.
     """
 
-    stages: Mapping[str, SecondStage] = field(default_factory=dict)
+    stages: Mapping[str, SecondStage] = field(default_factory=dict, repr=False)
     weights: Mapping[str, float] = field(default_factory=lambda: {NETWORK: 1.0})
     temperature: float = 1.0
     chosen_on: str = "validation"
