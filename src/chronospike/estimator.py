@@ -58,9 +58,9 @@ _OWN = ("graph", "preset", "device", "verbose")
 class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Classifies and embeds the nodes of a dynamic graph.
 
-    A share `validation` of the nodes given to `fit` chooses the best epoch; the settings `ratio` and `split_order`
-    belong to the command line and do nothing here. A graph without features gets them made from its edges, as the
-    settings `features` and `feature_…` say.
+    Unless the setting `selection` is `last`, as in the default preset, a share `validation` of the nodes given to `fit`
+    is used to select the best epoch. The settings `ratio` and `split_order` apply to the command line only. If the
+    graph has no features, they are computed from its edges according to the settings `features` and `feature_…`.
 
     Args:
         graph: may be left out and given to each call instead.
@@ -72,7 +72,7 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     Attributes:
         classes_: `[C]` the classes, in the order of the columns of `predict_proba`.
         settings_: all settings of the fit.
-        model_: the network with the weights of the best epoch; with `folds` a list of them.
+        model_: the network with the weights of the selected epoch; with `folds` a list of networks.
         final_: what follows the network: the temperature of `calibrate` and the `second_stage`.
         out_of_fold_: with `folds` an Arrow table with the out-of-fold predictions of the labelled nodes.
         known_: the labels it was fitted with, by node id.
@@ -236,9 +236,9 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def load(cls, path: str | Path, graph: DynamicGraph | None = None, *, device: str = "auto") -> Self:
         """A fitted classifier from a folder that `save` wrote, for the same graph, a later one or another.
 
-        Features that `fit` made of a graph without any are made again, as they are after unpickling. DeepWalk's then
-        differ a little, unless one thread makes them, and so do predictions: keep them in the graph's folder
-        (`make_features`).
+        Features that `fit` computed because the graph had none are computed again, as they are after unpickling. With
+        several threads, DeepWalk features and therefore predictions then differ slightly; to avoid this, store the
+        features in the graph folder (`make_features`).
         """
         folder = Path(path)
         values = read_settings(folder / _SETTINGS)

@@ -87,7 +87,7 @@ def make_split(
 
 
 def _labelled(graph: DynamicGraph) -> tuple[Nodes, Nodes]:
-    """Labelled nodes in the order of the user's ids, so that a split does not hang on the order of the file."""
+    """Labelled nodes in the order of the user's ids, so that the split does not depend on the order of the file."""
     if graph.labels is None or len(graph.labelled) == 0:
         raise GraphError("the graph has no labels. Import it with --labels FILE")
     nodes = graph.labelled

@@ -92,9 +92,10 @@ def ensure_features(
 def carry_features(
     folder: Path, source: Path, parts: list[str], device: str = "auto", *, make: Maker = make_features
 ) -> list[str]:
-    """What to read of the graph in `folder` instead of `parts`, which a model has learned on the graph in `source`.
+    """The feature sets of `folder` to use instead of `parts`, with which a model was trained on the graph in `source`.
 
-    DeepWalk and SVD sets are made from those of `source` on, under names that tell so; the others stay.
+    DeepWalk sets are computed again, initialised from those of `source`, and SVD sets are rotated onto them; their
+    names contain `-from-`. Other parts are returned unchanged.
     """
     place, key = _chosen(device), graph_key(source)
     recipes = {found.name: found.recipe for found in list_features(source) if found.complete}

@@ -18,7 +18,7 @@ from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError
 from chronospike.threads import default_threads
 
-# Told of (step, done, total), the last two of all steps.
+# Called with (step, done, total); the last two count over all steps.
 Progress = Callable[[int, int, int], None]
 
 
@@ -70,9 +70,9 @@ class DeepWalk(_Method):
         learning_rate, min_learning_rate: initial and final value.
         warm_start: initialise each step with the tables of the previous one, which aligns the steps.
         unseen: features of nodes without an edge so far: "noise" (as initialised by word2vec) or "zero".
-        threads: CPU threads; all by default.
-        seed: of every draw.
-        unit: what progress is counted in.
+        threads: CPU threads; by default all.
+        seed: random seed.
+        unit: the unit of progress reports.
     """
 
     dimension: int = 128
@@ -108,15 +108,15 @@ class DeepWalk(_Method):
 
 @dataclass(frozen=True)
 class FastRP(_Method):
-    """Options. The authors stop at three or four hops; on DBLP the hops 9 to 16 are worth 20 points of Micro-F1 more.
+    """Options. The authors stop at three or four hops; on DBLP hops 9 to 16 score 20 points of Micro-F1 higher.
 
     Attributes:
         dimension: length of a feature vector.
         weights: of the neighbourhoods 1, 2, 3, … hops away.
         normalization: the exponent β; below zero, neighbours with many edges count less.
-        threads: CPU threads; all by default.
-        seed: of the projection.
-        unit: what progress is counted in.
+        threads: CPU threads; by default all.
+        seed: random seed of the projection.
+        unit: the unit of progress reports.
     """
 
     dimension: int = 128
@@ -151,9 +151,9 @@ class SVD(_Method):
     Attributes:
         dimension: length of a feature vector.
         recency: an edge at step s weighs exp(-recency (1 - s / t)) in the features of step t.
-        threads: CPU threads; all by default.
-        seed: of the projection it starts from.
-        unit: what progress is counted in.
+        threads: CPU threads; by default all.
+        seed: random seed of the initial projection.
+        unit: the unit of progress reports.
     """
 
     dimension: int = 128
@@ -179,7 +179,7 @@ class Activity(_Method):
     """No options: degrees, their spread over time and the time since the last edge, of each node up to each step.
 
     Attributes:
-        unit: what progress is counted in.
+        unit: the unit of progress reports.
     """
 
     name: ClassVar[str] = "activity"
@@ -197,12 +197,12 @@ class Activity(_Method):
 
 @dataclass(frozen=True)
 class Start:
-    """Features of another graph to begin with, so that what is learned keeps pointing in their directions.
+    """Features of another graph as initial values, which keep the new features in the same embedding space.
 
     Attributes:
-        graph: whose they are.
-        features: `[T, N, d]` of that graph; later steps than its last begin with the last.
-        key: names that graph, for the record.
+        graph: the other graph.
+        features: `[T, N, d]`, its features; steps after its last one start from the last.
+        key: a fingerprint of the other graph, stored with the new features.
     """
 
     graph: DynamicGraph

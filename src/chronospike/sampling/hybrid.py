@@ -96,8 +96,8 @@ class HybridSampler:
         history: `"strict"` (edges before step t) or `"inclusive"` (and those at t).
         mix: `"bernoulli"` (each slot draws its view) or `"split"` (⌊S·p⌋ slots of the history, at least one).
         replace: draw with replacement.
-        seed: of all draws.
-        device: where the trees are wanted.
+        seed: random seed.
+        device: of the returned trees.
         backend: `"numba"` samples on the CPU and copies the trees; `"triton"` samples on the GPU, which then holds the
             graph. By default Triton for a GPU where it works, else numba.
         threads: for numba; by default all CPUs of this process.
@@ -138,7 +138,7 @@ class HybridSampler:
     ) -> NeighbourTree:
         """The tree of `roots [B]` at all steps, or at the given ones, in their order.
 
-        `purpose` names the stream of draws, so that samples for another purpose meet none of an epoch's.
+        `purpose` names the random stream: samples for different purposes are drawn independently.
         """
         root = _indices("roots", roots, self.graph.num_nodes)
         span = range(self.graph.num_steps) if steps is None else steps

@@ -34,7 +34,10 @@ class ChronoSpikeSettings(TrainingSettings):
     neuron_form: Literal["softplus", "raw"] = Field(
         "softplus", description="'raw': unconstrained parameters, as in the paper"
     )
-    reset_gradient: Literal["detach", "full", "straight_through"] = "detach"
+    reset_gradient: Literal["detach", "full", "straight_through"] = Field(
+        "detach",
+        description="gradient of the reset: none, through the surrogate, or as if there were no reset",
+    )
     initialisation: Literal["xavier", "torch"] = Field(
         "xavier", description="of linear layers: Xavier with zero biases as in the paper, or PyTorch's default"
     )
