@@ -21,8 +21,9 @@ from chronospike.nn.lif import LIFParameters, lif_sequence
 from chronospike.nn.losses import Objective
 from chronospike.nn.model import Architecture, ChronoSpike
 from chronospike.nn.tree_features import TreeFeatures
-from chronospike.sampling.hybrid import HybridSampler
+from chronospike.sampling.hybrid import SamplingSettings
 from chronospike.sampling.tree import widths
+from chronospike.sampling.triton_backend import TritonBackend
 
 TRITON = Choice("triton", "compiled here")
 PLAN = KernelPlan(TRITON, TRITON, TRITON, TRITON, TRITON, PLAIN.sampler, half=True)
@@ -96,8 +97,9 @@ def adapt_thresholds(steps: int, rows: int) -> None:
 
 
 def sample_a_batch(steps: int, nodes: int, roots: int) -> None:
-    graph = synthetic_graph(nodes=nodes, steps=steps, feature_dim=0)
-    HybridSampler(graph, FANOUTS, backend="triton").sample(np.arange(roots))
+    backend = TritonBackend(synthetic_graph(nodes=nodes, steps=steps, feature_dim=0), torch.device("cpu"))
+    settings = SamplingSettings(FANOUTS)
+    backend.sample(settings, settings.key(0), np.arange(roots), np.arange(steps))
 
 
 def main() -> None:
