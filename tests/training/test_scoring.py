@@ -97,6 +97,7 @@ def test_on_a_gpu_references_without_features_are_begun_before(fitted: Fitted) -
     assert found == afterwards
 
 
+@pytest.mark.filterwarnings("ignore:Triton's kernels cannot be used")
 def test_labels_are_not_fitted_again_where_an_ensemble_contains_them() -> None:
     graph = noisy_graph()
     made = graph.with_features(None).with_made_features(np.asarray(graph.features))
