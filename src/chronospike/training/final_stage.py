@@ -168,15 +168,17 @@ def mean_alone(members: Mapping[str, Values]) -> dict[str, Values]:
 def stage_rows(
     logs: Values, task: Task, nodes: Nodes, label_features: NDArray[np.float32] | None = None
 ) -> NDArray[np.float32]:
-    """`[K, d]` of `nodes`: log-probabilities, label features, activity, own attributes.
+    """`[K, d]` of `nodes`: log-probabilities, label features, activity, own attributes and the neighbours' mean ones.
 
     Args:
         label_features: `[N, F]` other ones than those of the task.
     """
     around = task.tables.features if label_features is None else label_features
     parts = [logs.astype(np.float32), around[nodes], task.tables.activity[nodes]]
-    own = None if task.features is None else task.features.own(task.last_step, nodes)
-    return np.concatenate(parts if own is None else [*parts, own], axis=1)
+    if task.features is not None:
+        read = task.features.own, task.features.own_of_neighbours
+        parts += [own for find in read if (own := find(task.last_step, nodes)) is not None]
+    return np.concatenate(parts, axis=1)
 
 
 def rows_read(

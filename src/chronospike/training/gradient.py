@@ -170,7 +170,8 @@ class GradientLearner(Learner[Trained]):
         if not fits:
             raise StorageError(
                 f"{run.weights} does not match the network that the settings and the graph describe. Use the features "
-                "of the training, and directed edges only if they were directed there"
+                "of the training, and directed edges only if they were directed there; or train a run of an earlier "
+                "version again"
             )
         if count:
             modules = nn.ModuleList(network.new_module() for _ in range(count))

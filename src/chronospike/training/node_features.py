@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from chronospike.data.attributes import AttributeEncoder
 from chronospike.data.graph import DynamicGraph
+from chronospike.data.neighbour_means import neighbour_means
 from chronospike.data.preprocess import apply, block_statistics
 
 
@@ -44,6 +45,7 @@ class NodeFeatures:
     def __init__(self, graph: DynamicGraph, encoder: AttributeEncoder | None = None, over_all: bool = False) -> None:
         graph.require(features=True)
         self.num_nodes, self.num_steps = graph.num_nodes, graph.num_steps
+        self._graph = graph
         self._own, self._made, self._binding = graph.features, graph.made_features, None
         self.encoder: AttributeEncoder | None = None
         self.notes: list[str] = []
@@ -67,6 +69,18 @@ class NodeFeatures:
         if self._own is None or self._binding is None:
             return None
         return self._binding.encode((self._own if self._own.ndim == 2 else self._own[step])[nodes])
+
+    def own_of_neighbours(self, step: int, nodes: NDArray[Any]) -> NDArray[np.float32] | None:
+        """The means of `own` over the neighbours of `nodes` up to `step`: see `neighbour_means`."""
+        if self._own is None:
+            return None
+
+        def encoded(neighbours: NDArray[Any]) -> NDArray[np.float32]:
+            found = self.own(step, neighbours)
+            assert found is not None
+            return found
+
+        return neighbour_means(self._graph, step, nodes, encoded)
 
     def at(self, step: int, nodes: NDArray[Any] | slice = slice(None)) -> NDArray[np.float32]:
         """`[K, D]` of `nodes`, by default all, at `step`."""

@@ -71,7 +71,7 @@ def test_where_few_nodes_are_near_a_known_label_none_is_read(directed: bool, rea
     found = fitted.network.settings
     assert (found.label_sequences, found.label_features, found.activity) == (False, False, True)
     network = fitted.network.module.architecture
-    assert (network.met, network.numbers) == (0, 144 if directed else 72)
+    assert (network.met, network.numbers) == (0, 164 if directed else 80)
 
 
 def test_where_most_nodes_are_near_a_known_label_it_is_read() -> None:
@@ -115,7 +115,7 @@ def test_a_run_without_labels_keeps_its_settings_and_predicts_what_it_wrote(
 ) -> None:
     run = RunFolder(place / "run")
     directed = open_graph(place / "g").directed
-    assert (trained(run).get("met"), trained(run).get("numbers")) == (0, 144 if directed else 72)
+    assert (trained(run).get("met"), trained(run).get("numbers")) == (0, 164 if directed else 80)
     config = (place / "run" / "config.yaml").read_text()
     assert "label_sequences: true\n" in config
     worked(capsys, "predict", place / "run", "-o", tmp_path / "out.csv", "--device", "cpu")

@@ -135,7 +135,7 @@ def test_rows_hold_what_is_read_of_their_roots() -> None:
     assert found.counts is not None
     assert found.numbers is not None
     assert np.array_equal(found.counts.numpy(), network.task.tables.counts[nodes])
-    assert found.numbers.shape == (4, 24 + 72)
+    assert found.numbers.shape == (4, 24 + 80)
     assert small_network().rows(nodes, 0).roots == RootInputs()
 
 
@@ -160,7 +160,7 @@ def test_as_of_a_step_the_table_of_roots_is_that_of_the_step() -> None:
 def test_without_labels_of_roots_the_description_is_what_it_was_before_there_were_any() -> None:
     found = small_network().description()
     assert not {"met", "numbers", "sequence_channels", "head", "head_dropout"} & set(found)
-    assert small_network(**READS).description()["numbers"] == 24 + 72
+    assert small_network(**READS).description()["numbers"] == 24 + 80
 
 
 @pytest.mark.parametrize("reads", [{}, READS])

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from chronospike.data.synthetic import synthetic_graph
 from chronospike.methods.chronospike.root_table import RootTable, root_widths
+from chronospike.training.task import make_task
 from tests.small_runs import CPU, small_network, small_settings
 
 
@@ -17,8 +19,8 @@ from tests.small_runs import CPU, small_network, small_settings
         ({"label_sequences": True}, (4, 0)),
         # Three recencies of one hop, two hops and two diffusions.
         ({"label_features": True}, (0, 36)),
-        ({"activity": True}, (0, 72)),
-        ({"label_sequences": True, "label_features": True, "activity": True}, (4, 108)),
+        ({"activity": True}, (0, 80)),
+        ({"label_sequences": True, "label_features": True, "activity": True}, (4, 36 + 80)),
         # The last snapshot alone has no steps to count over.
         ({"static": True, "activity": True}, (0, 0)),
     ],
@@ -29,7 +31,7 @@ def test_widths_for_three_classes(values: dict[str, Any], widths: tuple[int, int
 
 def test_of_a_directed_graph_both_ways_are_read_apart() -> None:
     settings = small_settings(label_sequences=True, label_features=True, activity=True)
-    assert root_widths(settings, 3, directed=True) == (4, 54 + 144)
+    assert root_widths(settings, 3, directed=True) == (4, 54 + 161 + 1)
 
 
 @pytest.mark.parametrize("values", [{"label_sequences": True}, {"label_features": True}, {"activity": True}])
@@ -48,6 +50,17 @@ def test_rows_are_those_of_the_roots() -> None:
     assert np.array_equal(found.counts.numpy(), tables.counts[[7, 3, 7]])
     both = np.concatenate([tables.features, tables.activity], axis=1)
     assert np.array_equal(found.numbers.numpy(), both[[7, 3, 7]])
+
+
+def test_numbers_end_with_zeros_up_to_a_multiple_of_four() -> None:
+    settings = small_settings(activity=True)
+    graph = synthetic_graph(nodes=60, steps=4, classes=2, directed=True, feature_dim=4)
+    tables = make_task(graph, settings, CPU).tables
+    numbers = RootTable(tables, settings, CPU).numbers
+    assert numbers is not None
+    assert np.array_equal(numbers[:, :161].numpy(), tables.activity)
+    assert numbers.shape == (60, 164)
+    assert not numbers[:, 161:].any()
 
 
 def test_known_numbers_are_those_of_labelled_nodes() -> None:
