@@ -54,7 +54,7 @@ def test_rows_are_those_of_the_roots() -> None:
 
 def test_numbers_end_with_zeros_up_to_a_multiple_of_four() -> None:
     settings = small_settings(activity=True)
-    graph = synthetic_graph(nodes=60, steps=4, classes=2, directed=True, feature_dim=4)
+    graph = synthetic_graph(nodes=60, steps=4, classes=2, directed=True, timing=0.0, feature_dim=4)
     tables = make_task(graph, settings, CPU).tables
     numbers = RootTable(tables, settings, CPU).numbers
     assert numbers is not None

@@ -11,7 +11,6 @@ from chronospike.methods.chronospike.settings import ChronoSpikeSettings
 from chronospike.nn.roots import RootInputs
 from chronospike.training.label_tables import LabelTables, features_width
 
-
 # Where rows are not a multiple of so many numbers long, a matrix product may round by their place in the batch.
 _MULTIPLE = 4
 
