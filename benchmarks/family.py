@@ -1,4 +1,4 @@
-"""The default beside everything simple, on twelve kinds of generated graphs.
+"""The default beside everything simple, on seventeen kinds of generated graphs.
 
     python benchmarks/family.py [--kinds structure,timing] [--seeds 2] [--nodes 2500] [--device cpu] [--json FILE]
 
@@ -16,6 +16,11 @@ What tells the classes apart differs from graph to graph:
     rare          three classes, one of them 2 % of the nodes
     roles         directed: who pays, who is paid, and who does both
     payments      directed: as unlike, and who pays whom depends on both classes
+    hubs          whether a node meets hubs
+    company       the attributes of the nodes that it meets, not its own
+    repeats       how often it meets the same node again within a step
+    answers       directed: whether it answers
+    bipartite     classes of buyers, who meet no other buyer
 
 Each method learns from the same split (80 % of the labels, but for `few labels`). Micro / Macro-F1 on the test nodes,
 the mean over seeds, each with a graph of its own; and how far the default is ahead of the best simple method and of its
@@ -53,11 +58,14 @@ def drawn(rng: np.random.Generator, rate: NDArray[np.float64], events: int) -> N
     return rng.choice(len(rate), events, p=rate / rate.sum())
 
 
-def partners(rng: np.random.Generator, source: Nodes, kind: Nodes, towards: NDArray[np.float64]) -> Nodes:
-    """A target for each source, of a class drawn by the row of the source's class."""
-    members = [np.flatnonzero(kind == code) for code in range(len(towards))]
+def partners(
+    rng: np.random.Generator, source: Nodes, kind: Nodes, towards: NDArray[np.float64], sort: Nodes | None = None
+) -> Nodes:
+    """A target for each source, of a class (or else of the given `sort`) drawn by the row of the source's class."""
+    sort = kind if sort is None else sort
+    members = [np.flatnonzero(sort == code) for code in range(towards.shape[1])]
     shares = (towards / towards.sum(axis=1, keepdims=True)).cumsum(axis=1)
-    meets = (rng.random(len(source))[:, None] > shares[kind[source]]).sum(axis=1).clip(max=len(towards) - 1)
+    meets = (rng.random(len(source))[:, None] > shares[kind[source]]).sum(axis=1).clip(max=towards.shape[1] - 1)
     return np.array([rng.choice(members[code]) for code in meets])
 
 
@@ -175,10 +183,57 @@ def payments(rng: np.random.Generator, nodes: int) -> DynamicGraph:
     return made(kind, source, partners(rng, source, kind, pays), rng.random(len(source)), directed=True)
 
 
+def hubs(rng: np.random.Generator, nodes: int) -> DynamicGraph:
+    kind, is_hub = rng.integers(0, 2, nodes), (rng.random(nodes) < 0.15).astype(np.int64)
+    source = rng.integers(0, nodes, 5 * nodes)
+    meets = partners(rng, source, kind, np.array([[0.7, 0.3], [0.3, 0.7]]), is_hub)
+    return made(kind, source, meets, rng.random(len(source)))
+
+
+def company(rng: np.random.Generator, nodes: int) -> DynamicGraph:
+    kind, trait, table = rng.integers(0, 2, nodes), rng.integers(0, 2, nodes), rng.normal(0, 1, (nodes, 8))
+    table[:, 0] += 2 * trait
+    source = rng.integers(0, nodes, 6 * nodes)
+    meets = partners(rng, source, kind, np.array([[0.75, 0.25], [0.25, 0.75]]), trait)
+    return made(kind, source, meets, rng.random(len(source)), table)
+
+
+def repeats(rng: np.random.Generator, nodes: int) -> DynamicGraph:
+    kind, source, target = (
+        rng.integers(0, 2, nodes),
+        rng.integers(0, nodes, 4 * nodes),
+        rng.integers(0, nodes, 4 * nodes),
+    )
+    times = 1 + rng.poisson(np.where(kind[source] == 1, 3.0, 0.7))
+    return made(kind, source.repeat(times), target.repeat(times), rng.random(len(source)).repeat(times))
+
+
+def answers(rng: np.random.Generator, nodes: int) -> DynamicGraph:
+    kind, source, target = (
+        rng.integers(0, 2, nodes),
+        rng.integers(0, nodes, 4 * nodes),
+        rng.integers(0, nodes, 4 * nodes),
+    )
+    # Who does not answer turns to somebody else, as often.
+    sends = rng.random(len(source)) < 0.6
+    to = np.where(kind[target] == 1, source, rng.integers(0, nodes, len(source)))[sends]
+    when = rng.random(len(source))
+    both = np.concatenate([source, target[sends]]), np.concatenate([target, to]), np.concatenate([when, when[sends]])
+    return made(kind, *both, directed=True)
+
+
+def bipartite(rng: np.random.Generator, nodes: int) -> DynamicGraph:
+    kind, sort = rng.integers(0, 3, nodes), rng.integers(0, 3, nodes // 4)
+    source = rng.integers(0, nodes, 6 * nodes)
+    bought = nodes + partners(rng, source, kind, mixing(3, 0.65), sort)
+    return made(kind, source, bought, rng.random(len(source)))
+
+
 KINDS: dict[str, Callable[[np.random.Generator, int], DynamicGraph]] = {
     "structure": structure, "timing": timing, "attributes": attributes, "degree": degree, "unlike": unlike,
     "few labels": few_labels, "wrong labels": wrong_labels, "bursts": bursts, "long": long, "rare": rare,
-    "roles": roles, "payments": payments,
+    "roles": roles, "payments": payments, "hubs": hubs, "company": company, "repeats": repeats, "answers": answers,
+    "bipartite": bipartite,
 }  # fmt: skip
 
 
