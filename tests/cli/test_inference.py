@@ -328,6 +328,17 @@ def test_no_threshold_leaves_nobody_out_and_one_of_certainty_everybody(
     assert bought in said
 
 
+def test_with_folds_all_labelled_nodes_tell_what_abstaining_buys(
+    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
+) -> None:
+    train(capsys, place / "g", tmp_path / "run", epochs=1, folds=2)
+    known = len(pq.read_table(tmp_path / "run" / "out_of_fold.parquet"))
+    for threshold, bought in ("0", "keeps 100.0 % of them"), ("1", "none would have one"):
+        said = worked(capsys, "predict", tmp_path / "run", "-o", tmp_path / "out.csv", "--abstain", threshold)
+        assert f"n {known} labelled nodes, out of fold, " in said.replace("Of", "On")
+        assert bought in said
+
+
 def test_what_abstaining_buys_is_not_said_of_smoothed_probabilities(
     capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
 ) -> None:
