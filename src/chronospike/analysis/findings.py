@@ -90,10 +90,12 @@ def expectation(metrics: Metrics) -> str:
         return ""
     over = "the labelled nodes" if found.nodes is None else counted(found.nodes, "labelled node")
     folds = "" if found.folds is None else f" in {counted(found.folds, 'fold')}"
-    spread = "" if found.micro_f1_std is None else f"{GAP}±{GAP}{points(found.micro_f1_std)}"
     low, high = found.micro_f1_low, found.micro_f1_high
-    interval = "" if low is None or high is None else f" (95{GAP}% interval: {percent(low)} to {percent(high)})"
-    return f"Cross-validation over {over}{folds} expects a Micro-F1 of {percent(found.micro_f1)}{spread}{interval}."
+    if low is not None and high is not None:
+        spread = f" (95{GAP}% interval: {percent(low)} to {percent(high)})"
+    else:
+        spread = "" if found.micro_f1_std is None else f"{GAP}±{GAP}{points(found.micro_f1_std)}"
+    return f"Cross-validation over {over}{folds} expects a Micro-F1 of {percent(found.micro_f1)}{spread}."
 
 
 def unpredictable(metrics: Metrics) -> str:
