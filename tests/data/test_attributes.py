@@ -118,8 +118,14 @@ def test_new_categories_and_new_gaps_are_counted() -> None:
     assert notes == [
         "ignoring attributes that the model does not use: height",
         "attribute 'colour': 2 values unknown to the model are read as 'other'",
-        "attribute 'age' is missing 2 times, and never was when the model was trained",
+        "missing values in attributes that had none in training: age (2)",
     ]
+
+
+def test_a_node_without_a_row_is_one_note_for_all_columns() -> None:
+    encoder = AttributeEncoder.fit(np.array([[0, 1.0]] * 3 + [[2, 2.0]] * 3), (COLOUR, AGE))
+    notes = encoder.bind((COLOUR, AGE), np.array([[0, 1.0], [NAN, NAN]])).notes
+    assert notes == ["missing values in attributes that had none in training: colour (1), age (1)"]
 
 
 def test_a_missing_column_is_refused_with_the_nearest_name() -> None:
