@@ -90,11 +90,14 @@ def expectation(metrics: Metrics) -> str:
         return ""
     over = "the labelled nodes" if found.nodes is None else counted(found.nodes, "labelled node")
     folds = "" if found.folds is None else f" in {counted(found.folds, 'fold')}"
-    low, high = found.micro_f1_low, found.micro_f1_high
-    if low is not None and high is not None:
+    low, high, spread = found.micro_f1_low, found.micro_f1_high, ""
+    if found.folds == 1:
+        # It says nothing of how much the score varies.
+        pass
+    elif low is not None and high is not None:
         spread = f" (95{GAP}% interval: {percent(low)} to {percent(high)})"
-    else:
-        spread = "" if found.micro_f1_std is None else f"{GAP}±{GAP}{points(found.micro_f1_std)}"
+    elif found.micro_f1_std is not None:
+        spread = f"{GAP}±{GAP}{points(found.micro_f1_std)}"
     return f"Cross-validation over {over}{folds} expects a Micro-F1 of {percent(found.micro_f1)}{spread}."
 
 

@@ -113,7 +113,7 @@ def evaluate(
     metrics, of, cost = scored.metrics, fitted.task.graph.num_nodes, fitted.cost
     if not cost.complete:
         rest = shlex.join(["chronospike", "train", "--resume", "-o", str(run.path)])
-        metrics["notes"].append(f"the time limit was reached before the run was complete. To complete it: {rest}")
+        metrics["notes"].append(f"the training was stopped before it was complete. To complete it: {rest}")
     if len(scored.nodes) < of:
         everyone = shlex.join(["chronospike", "predict", str(run.path), "-o", "predictions.csv"])
         note = (
