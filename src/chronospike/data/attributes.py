@@ -280,17 +280,23 @@ def _fit_category(column: Column, codes: NDArray[np.int64], has_missing: bool) -
 
 def _places_of_codes(encoding: ColumnEncoding, column: Column, position: int) -> list[int]:
     """Where each code of the table's own column is marked; -1 for nowhere."""
-    kept = {value: position + k for k, value in enumerate(encoding.values)}
     other = position + len(encoding.values) if encoding.has_other else -1
-    return [kept.get(value, other) for value in column.values]
+    return [other if k is None else position + k for k in _indices(encoding, column.values)]
+
+
+def _indices(encoding: ColumnEncoding, values: Sequence[str]) -> list[int | None]:
+    """The index of each value among those of the encoding, None where it has no such value."""
+    kept = {value: k for k, value in enumerate(encoding.values)}
+    # A boolean of a typed table is `true` here; Python and pandas write `True` into text files, spreadsheets `TRUE`.
+    booleans = {value.lower(): k for value, k in kept.items() if value.lower() in ("true", "false")}
+    return [kept.get(value, booleans.get(value.lower())) for value in values]
 
 
 def _new_values(encoding: ColumnEncoding, column: Column, given: NDArray[Any]) -> list[str]:
     """A note if the column has values that the fit had not."""
     if encoding.kind != "category":
         return []
-    kept = set(encoding.values)
-    new = np.array([value not in kept for value in column.values], dtype=bool)
+    new = np.array([k is None for k in _indices(encoding, column.values)], dtype=bool)
     count = int(new[given[~np.isnan(given)].astype(np.int64)].sum())
     return [f"attribute '{encoding.name}': {count:,} values unknown to the model are read as 'other'"] if count else []
 
