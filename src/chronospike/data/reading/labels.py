@@ -47,7 +47,9 @@ def read_labels(
         node, label = "node", "label"
     sheet = read_sheet(data, (NODE, LABEL), given=(node, label), header=header, origin="labels")
     node_at = find_column(sheet, NODE, node)
-    label_at = find_column(sheet, LABEL, label, taken=[node_at])
+    # Of two columns the other one holds the labels, whatever its name.
+    is_pair = label is None and len(sheet.names) == 2
+    label_at = 1 - node_at if is_pair else find_column(sheet, LABEL, label, taken=[node_at])
     nodes, classes = sheet.column(node_at), sheet.column(label_at)
     refuse_gaps(sheet, nodes)
     given = ~missing(classes)
