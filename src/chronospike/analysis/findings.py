@@ -234,12 +234,9 @@ def _parts(metrics: Metrics) -> list[Finding]:
         told.append(f"{counted(split.test, 'node')} were held out for the test and not used for any choice")
     found = [Finding("good", f"{_capital(listing(told))}.")] if told else []
     if metrics.refit is not None:
-        for_as_many = " for as many epochs" if metrics.epochs else ""
-        text = (
-            f"Then the model was trained again on the training and validation nodes{for_as_many}. The validation "
-            "scores are from before that."
-        )
-        found.append(Finding("note", text))
+        for_as_many = "" if metrics.best_epoch is None else ", for the best number of epochs"
+        text = f"In the end the model was trained again on the training and validation nodes{for_as_many}."
+        found.append(Finding("note", f"{text} The validation scores are from before that."))
     return found
 
 
