@@ -48,6 +48,14 @@ def test_classes_that_are_text_come_after_numbers_and_are_kept_as_written() -> N
     assert labels.names == ("9", "10", "01")
 
 
+def test_a_series_is_a_mapping_of_its_index() -> None:
+    pandas = pytest.importorskip("pandas")
+    labels, _ = read_labels(pandas.Series(["red", None, "blue"], index=["b", "c", "a"]), IDS)
+    assert labels.codes.tolist() == [0, 1, -1, -1]
+    with pytest.raises(InputError, match="node 'b' is 'blue' here and 'red' in row 1"):
+        read_labels(pandas.Series(["red", "blue"], index=["b", "b"]), IDS)
+
+
 def test_none_and_nan_are_no_label() -> None:
     labels, facts = read_labels({"a": 1.0, "b": None, "c": float("nan"), "d": 2.0}, IDS)
     assert labels.names == ("1", "2")
