@@ -267,7 +267,7 @@ def test_a_run_that_is_not_finished_says_how_to_go_on(
     for name in ("config.yaml", "run.json"):
         (tmp_path / name).write_bytes((place / "run" / name).read_bytes())
     said = refused(capsys, "predict", tmp_path, "-o", tmp_path / "out.csv")
-    assert "is not finished. Resume with: chronospike train --resume" in said
+    assert "is not finished. Unless it still runs, resume with: chronospike train --resume" in said
 
 
 @pytest.mark.parametrize("verb", ["evaluate", "report"])

@@ -74,7 +74,9 @@ def load_run(learner: Learner[Any], graph: DynamicGraph, run: RunFolder, device:
     Labelled nodes of the graph that the run does not know are test nodes. A graph with other features is refused.
     """
     if not (run.path / METRICS).is_file() and not run.weights.is_file():
-        raise StorageError(f"{run.path} is not finished. Resume with: chronospike train --resume -o {run.path}")
+        raise StorageError(
+            f"{run.path} is not finished. Unless it still runs, resume with: chronospike train --resume -o {run.path}"
+        )
     return learner.load(task_of(learner, graph, run, device), run)
 
 
