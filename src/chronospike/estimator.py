@@ -172,7 +172,10 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     @own_torch()
     def embed(self, X: Any = None, nodes: Any = None, *, ids: Any = None, as_of: Any = None) -> NDArray[np.float32]:
-        """`[K, hidden[-1]]` embeddings z of each node; the arguments are those of `predict_proba`."""
+        """`[K, D]` embeddings z of each node, with `folds` those of all networks side by side.
+
+        D is `hidden[-1]` for each network; the arguments are those of `predict_proba`.
+        """
         fitted, chosen = self._ready(X, nodes, ids, as_of)
         return fitted.embeddings(chosen)
 

@@ -284,6 +284,14 @@ def test_nodes_of_the_estimate_and_of_validation_say_how_much_is_chance() -> Non
 def test_what_cross_validation_expects_is_a_sentence(built: dict[str, Any]) -> None:
     text = expectation(Metrics.model_validate(_scores(0.8, 0.8, **built))).replace(GAP, " ")
     assert text == "Cross-validation over 22,468 labelled nodes in 5 folds expects a Micro-F1 of 78.0 % ± 0.3 points."
+    # The interval is for as many nodes as the test part has; beside it, the deviation of the folds would be a riddle.
+    wide = built["estimate"] | {"micro_f1_low": 0.77, "micro_f1_high": 0.79}
+    text = expectation(Metrics.model_validate(_scores(0.8, 0.8, estimate=wide))).replace(GAP, " ")
+    assert text.endswith("expects a Micro-F1 of 78.0 % (95 % interval: 77.0 % to 79.0 %).")
+    # One fold says nothing of how scores differ.
+    single = wide | {"folds": 1, "micro_f1_std": 0.0, "micro_f1_low": 0.0, "micro_f1_high": 1.0}
+    text = expectation(Metrics.model_validate(_scores(0.8, 0.8, estimate=single))).replace(GAP, " ")
+    assert text.endswith("in 1 fold expects a Micro-F1 of 78.0 %.")
     bare = _scores(0.8, 0.8, estimate={"macro_f1": 0.5, "micro_f1": 0.5})
     words = "Cross-validation over the labelled nodes expects a Micro-F1 of 50.0 %."
     assert expectation(Metrics.model_validate(bare)).replace(GAP, " ") == words

@@ -61,6 +61,20 @@ def test_validation_nodes_of_which_none_was_scored_have_no_scores_on_the_page(ma
     assert "Validation Micro-F1" not in page.text
 
 
+@pytest.mark.parametrize(
+    ("config", "kept"),
+    [
+        ("selection: macro_f1", "the epoch with the best validation Macro-F1"),
+        ("selection: micro_f1", "the epoch with the best validation Micro-F1"),
+        ("selection: reconstruction", "the epoch with the best reconstruction of the edges"),
+        ("selection: last", "the last epoch"),
+        ("method: htne", "the last epoch"),
+    ],
+)
+def test_it_is_said_which_weights_are_kept(make_run: MakeRun, config: str, kept: str) -> None:
+    assert f"The weights of {kept} are kept." in _read(write_report(make_run(config))).text
+
+
 def test_every_tag_is_closed_in_order(make_run: MakeRun) -> None:
     assert _read(write_report(make_run())).open == []
 

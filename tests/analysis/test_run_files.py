@@ -82,7 +82,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
 def test_a_run_that_was_interrupted_is_told_to_go_on(make_run: MakeRun) -> None:
     run = make_run()
     (run / "metrics.json").unlink()
-    with pytest.raises(InputError, match="has not finished. Resume with: .*--resume"):
+    with pytest.raises(InputError, match="has not finished. Unless it still runs, resume with: .*--resume"):
         read_run(run)
 
 

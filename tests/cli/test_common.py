@@ -46,6 +46,14 @@ def test_columns_are_aligned(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "  a     1\n  long  2\n"
 
 
+def test_on_a_terminal_long_values_are_wrapped_below_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "30")
+    print_table([("a", "1"), ("long", "one  two three-four five")])
+    assert terminal.getvalue() == "  a     1\n  long  one  two three-four\n        five\n"
+
+
 @pytest.mark.parametrize(("count", "text"), [(12, "12"), (1234, "1.2 k"), (2_500_000, "2.5 M"), (3e9, "3.0 G")])
 def test_counts_for_people(count: float, text: str) -> None:
     assert human_count(count) == text

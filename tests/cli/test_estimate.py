@@ -117,6 +117,15 @@ def test_table_names_memory_and_no_shortage_where_there_is_none(
     assert "Lower batch_size" not in shown
 
 
+def test_it_says_how_many_networks_and_what_a_batch_holds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # 150 training nodes in batches of at least 32: the default preset asks for more batches than that gives.
+    for options, networks in ([], "5 networks of up to 20 epochs"), (["--quality", "fast"], "one network of up to 10"):
+        assert run(["train", str(folder), "--dry-run", "--device", "cpu", *options]) == 0
+        shown = capsys.readouterr().out
+        assert networks in shown
+        assert "5 an epoch, of up to 32 nodes" in shown
+
+
 def test_shortage_names_the_settings_to_lower(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

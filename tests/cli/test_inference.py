@@ -267,7 +267,7 @@ def test_a_run_that_is_not_finished_says_how_to_go_on(
     for name in ("config.yaml", "run.json"):
         (tmp_path / name).write_bytes((place / "run" / name).read_bytes())
     said = refused(capsys, "predict", tmp_path, "-o", tmp_path / "out.csv")
-    assert "is not finished. Resume with: chronospike train --resume" in said
+    assert "is not finished. Unless it still runs, resume with: chronospike train --resume" in said
 
 
 @pytest.mark.parametrize("verb", ["evaluate", "report"])
@@ -326,6 +326,17 @@ def test_no_threshold_leaves_nobody_out_and_one_of_certainty_everybody(
     assert sum(row["class"] == "" for row in read_csv(tmp_path / "out.csv")) == left_out
     assert f"{left_out} of 120 nodes have no class" in said
     assert bought in said
+
+
+def test_with_folds_all_labelled_nodes_tell_what_abstaining_buys(
+    capsys: pytest.CaptureFixture[str], place: Path, tmp_path: Path
+) -> None:
+    train(capsys, place / "g", tmp_path / "run", epochs=1, folds=2)
+    known = len(pq.read_table(tmp_path / "run" / "out_of_fold.parquet"))
+    for threshold, bought in ("0", "keeps 100.0 % of them"), ("1", "none would have one"):
+        said = worked(capsys, "predict", tmp_path / "run", "-o", tmp_path / "out.csv", "--abstain", threshold)
+        assert f"n {known} labelled nodes, out of fold, " in said.replace("Of", "On")
+        assert bought in said
 
 
 def test_what_abstaining_buys_is_not_said_of_smoothed_probabilities(

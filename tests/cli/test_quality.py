@@ -178,10 +178,8 @@ def test_a_bag_whose_time_is_up_is_usable_and_resuming_it_gives_the_bits_of_one_
         patch.setattr(Clock, "left", lambda self: 0.0)
         patch.setattr("chronospike.training.planning.seconds", lambda *_: -1.0)
         said = worked(capsys, *arguments(graph, run, "--time-limit", "1h", **values))
-    assert "time is up: 1 of 3 networks are trained" in said
-    again = (
-        f"the time limit was reached before the run was complete. To complete it: chronospike train --resume -o {run}"
-    )
+    assert "stopped early: 1 of 3 networks are trained" in said
+    again = f"the training was stopped before it was complete. To complete it: chronospike train --resume -o {run}"
     assert again in said
     metrics = metrics_of(run)
     assert (metrics["complete"], metrics["notes"][0]) == (False, again)
@@ -299,7 +297,9 @@ def test_ctrl_c_ends_a_run_with_what_there_is(capsys: pytest.CaptureFixture[str]
         process.wait()
     assert (process.returncode, errors) == (0, "")
     assert "stopping after this epoch and keeping the results so far; press Ctrl-C again to exit immediately" in said
-    assert "time is up: 1 of 3 networks are trained" in said
+    assert "stopped early: 1 of 3 networks are trained" in said
+    assert "time" not in said
+    assert "  (one fold)" in said
     metrics = metrics_of(run)
     assert metrics["complete"] is False
     assert metrics["epochs"] < 50

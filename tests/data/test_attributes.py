@@ -110,6 +110,15 @@ def test_codes_of_another_table_are_read_by_their_values() -> None:
     assert encode(encoder, [[0], [1], [2]], (shifted,)) == {"colour=blue": [0, 1, 0], "colour=red": [0, 0, 1]}
 
 
+@pytest.mark.parametrize(("fitted", "given"), [(("False", "True"), ("false", "true")), (("false", "true"), ("TRUE",))])
+def test_booleans_of_a_table_and_of_a_text_file_are_the_same(fitted: tuple[str, ...], given: tuple[str, ...]) -> None:
+    flag = Column("vip", "category", fitted)
+    encoder = AttributeEncoder.fit(np.array([[0], [0], [0], [1], [1], [1]]), (flag,))
+    other, last = Column("vip", "category", given), [[len(given) - 1]]
+    assert encode(encoder, last, (other,)) == encode(encoder, [[1]], (flag,))
+    assert encoder.bind((other,), np.array(last)).notes == []
+
+
 def test_new_categories_and_new_gaps_are_counted() -> None:
     encoder = AttributeEncoder.fit(np.array([[0, 1.0]] * 3 + [[2, 2.0]] * 3), (COLOUR, AGE))
     columns = (Column("colour", "category", ("amber", "blue")), AGE, Column("height"))
@@ -118,8 +127,14 @@ def test_new_categories_and_new_gaps_are_counted() -> None:
     assert notes == [
         "ignoring attributes that the model does not use: height",
         "attribute 'colour': 2 values unknown to the model are read as 'other'",
-        "attribute 'age' is missing 2 times, and never was when the model was trained",
+        "missing values in attributes that had none in training: age (2)",
     ]
+
+
+def test_a_node_without_a_row_is_one_note_for_all_columns() -> None:
+    encoder = AttributeEncoder.fit(np.array([[0, 1.0]] * 3 + [[2, 2.0]] * 3), (COLOUR, AGE))
+    notes = encoder.bind((COLOUR, AGE), np.array([[0, 1.0], [NAN, NAN]])).notes
+    assert notes == ["missing values in attributes that had none in training: colour (1), age (1)"]
 
 
 def test_a_missing_column_is_refused_with_the_nearest_name() -> None:

@@ -449,7 +449,7 @@ def test_when_time_is_up_there_is_one_trained_network_and_an_estimate_of_its_fol
     context = FitContext(deadline=time.monotonic() - 1, on_note=notes.append)
     late = bag(context, selection=selection, epochs=4, second_stage="auto", validation=0.25)
     assert len(late.networks) == 1
-    assert "time is up: 1 of 3 networks are trained" in notes
+    assert "stopped early: 1 of 3 networks are trained" in notes
     assert late.final.stages == {}
     assert late.final.weights == {"network": 1.0}
     np.testing.assert_allclose(late.probabilities(np.arange(120)).sum(axis=1), 1)

@@ -95,7 +95,7 @@ def test_what_an_earlier_fit_did_not_know_is_said() -> None:
     values = values.copy()
     values[2] = np.nan
     again = NodeFeatures(six_nodes().with_features(values, (Column("age"),)), first.encoder)
-    assert again.notes == ["attribute 'age' is missing 1 times, and never was when the model was trained"]
+    assert again.notes == ["missing values in attributes that had none in training: age (1)"]
 
 
 def test_a_graph_without_features_is_refused() -> None:

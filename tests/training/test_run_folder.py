@@ -89,7 +89,9 @@ def test_empty_settings_are_not_taken_for_the_defaults(tmp_path: Path) -> None:
 
 
 def test_metrics_of_an_unfinished_run_say_how_to_resume(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="is not finished. Resume with: chronospike train --resume"):
+    with pytest.raises(
+        StorageError, match="is not finished. Unless it still runs, resume with: chronospike train --resume"
+    ):
         begun(tmp_path / "run").metrics()
 
 

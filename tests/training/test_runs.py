@@ -274,5 +274,7 @@ def test_a_graph_with_other_features_is_refused(finished: tuple[DynamicGraph, Ru
 
 
 def test_a_run_without_weights_says_how_to_go_on(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="is not finished. Resume with: chronospike train --resume"):
+    with pytest.raises(
+        StorageError, match="is not finished. Unless it still runs, resume with: chronospike train --resume"
+    ):
         load_run(small_graph(), begun(tmp_path / "run"))

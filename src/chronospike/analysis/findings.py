@@ -90,10 +90,15 @@ def expectation(metrics: Metrics) -> str:
         return ""
     over = "the labelled nodes" if found.nodes is None else counted(found.nodes, "labelled node")
     folds = "" if found.folds is None else f" in {counted(found.folds, 'fold')}"
-    spread = "" if found.micro_f1_std is None else f"{GAP}±{GAP}{points(found.micro_f1_std)}"
-    low, high = found.micro_f1_low, found.micro_f1_high
-    interval = "" if low is None or high is None else f" (95{GAP}% interval: {percent(low)} to {percent(high)})"
-    return f"Cross-validation over {over}{folds} expects a Micro-F1 of {percent(found.micro_f1)}{spread}{interval}."
+    low, high, spread = found.micro_f1_low, found.micro_f1_high, ""
+    if found.folds == 1:
+        # It says nothing of how much the score varies.
+        pass
+    elif low is not None and high is not None:
+        spread = f" (95{GAP}% interval: {percent(low)} to {percent(high)})"
+    elif found.micro_f1_std is not None:
+        spread = f"{GAP}±{GAP}{points(found.micro_f1_std)}"
+    return f"Cross-validation over {over}{folds} expects a Micro-F1 of {percent(found.micro_f1)}{spread}."
 
 
 def unpredictable(metrics: Metrics) -> str:
@@ -229,12 +234,9 @@ def _parts(metrics: Metrics) -> list[Finding]:
         told.append(f"{counted(split.test, 'node')} were held out for the test and not used for any choice")
     found = [Finding("good", f"{_capital(listing(told))}.")] if told else []
     if metrics.refit is not None:
-        for_as_many = " for as many epochs" if metrics.epochs else ""
-        text = (
-            f"Then the model was trained again on the training and validation nodes{for_as_many}. The validation "
-            "scores are from before that."
-        )
-        found.append(Finding("note", text))
+        for_as_many = "" if metrics.best_epoch is None else ", for the best number of epochs"
+        text = f"In the end the model was trained again on the training and validation nodes{for_as_many}."
+        found.append(Finding("note", f"{text} The validation scores are from before that."))
     return found
 
 

@@ -269,7 +269,8 @@ def _read_metrics(run: Path) -> Metrics:
     if not path.is_file():
         if (run / "metrics.jsonl").is_file():
             raise InputError(
-                f"{run} has no metrics.json: its run has not finished. Resume with: chronospike train --resume -o {run}"
+                f"{run} has no metrics.json: its run has not finished. Unless it still runs, resume with: "
+                f"chronospike train --resume -o {run}"
             )
         refuse_several(run)
         raise InputError(

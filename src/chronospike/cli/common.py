@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import textwrap
 import time as clock
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -77,10 +79,16 @@ def print_json(content: Any) -> None:
 
 
 def print_table(rows: list[tuple[str, str]]) -> None:
-    """Two aligned columns."""
+    """Two aligned columns; on a terminal, the second is wrapped to its width."""
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
-        say(f"  {name:<{width}}  {value}")
+        line = f"  {name:<{width}}  {value}"
+        say("\n".join(_wrapped(line, width + 4)) if sys.stdout.isatty() else line)
+
+
+def _wrapped(line: str, indent: int) -> list[str]:
+    columns = max(shutil.get_terminal_size().columns, indent + 20)
+    return textwrap.wrap(line, columns, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
 
 
 def print_plan(plan: dict[str, Any]) -> None:

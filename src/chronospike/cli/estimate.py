@@ -43,10 +43,8 @@ def report_estimate(graph: str, root: Path | None, learner: Learner[Any], device
     print_table(
         [
             ("parameters", f"{found['parameters']:,}"),
-            (
-                "batches",
-                f"{found['batches']} an epoch, of up to {settings.batch_size} nodes, up to {settings.epochs} epochs",
-            ),
+            ("training", f"{_networks(settings.folds)} of up to {settings.epochs} epochs"),
+            ("batches", f"{found['batches']} an epoch, of up to {settings.batch_nodes(found['train'])} nodes"),
             ("steps", f"{found['steps']}, {found['tree_nodes']:,} sampled nodes a batch and step"),
             _split_row(found),
             ("memory, CPU", _cpu_memory(found)),
@@ -55,6 +53,10 @@ def report_estimate(graph: str, root: Path | None, learner: Learner[Any], device
     )
     if warning:
         say(warning)
+
+
+def _networks(folds: int) -> str:
+    return f"{folds} networks" if folds else "one network"
 
 
 def _split_row(found: dict[str, Any]) -> tuple[str, str]:

@@ -165,17 +165,20 @@ def predict(
 
 def _bought(fitted: Fitted, threshold: float) -> str:
     """What leaving out unsure nodes buys, on labelled nodes that what predicts them has not learned from."""
+    from chronospike.training.bagging import BagFitted
     from chronospike.training.calibration import abstention
 
-    first, nodes = fitted.held_out(), fitted.split.validation
+    first, nodes, kind = fitted.held_out(), fitted.split.validation, "validation nodes"
+    if isinstance(fitted, BagFitted):
+        nodes, kind = fitted.folds.nodes, "labelled nodes, out of fold,"
     if first is None or not len(nodes):
         return ""
     found, labels = first.probabilities(nodes), fitted.task.labels(nodes)
     all_, kept = (abstention(found, labels, (limit,))[0] for limit in (0.0, threshold))
     if kept["micro_f1"] is None:
-        return f". Of {len(nodes):,} validation nodes none would have one"
+        return f". Of {len(nodes):,} {kind} none would have one"
     return (
-        f". On {len(nodes):,} validation nodes that keeps {100 * kept['kept']:.1f} % of them and takes Micro-F1 "
+        f". On {len(nodes):,} {kind} that keeps {100 * kept['kept']:.1f} % of them and takes Micro-F1 "
         f"from {100 * all_['micro_f1']:.1f} to {100 * kept['micro_f1']:.1f}"
     )
 

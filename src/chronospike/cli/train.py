@@ -458,9 +458,9 @@ def print_scores(metrics: dict[str, Any], title: str) -> None:
         rows.append(("with --smooth", _scores(metrics["smoothed"]) + "  (training labels used at test time)"))
     if metrics.get("estimate"):
         found = metrics["estimate"]
-        low, high = 100 * found["micro_f1_low"], 100 * found["micro_f1_high"]
-        spread = f"  ({found['folds']} folds; 95 % interval of the Micro-F1 {low:.1f} to {high:.1f})"
-        rows.append(("out-of-fold", _scores(found) + spread))
+        low, high, folds = 100 * found["micro_f1_low"], 100 * found["micro_f1_high"], found["folds"]
+        interval = f"{folds} folds; 95 % interval of the Micro-F1 {low:.1f} to {high:.1f}" if folds > 1 else "one fold"
+        rows.append(("out-of-fold", f"{_scores(found)}  ({interval})"))
     elif metrics["validation"].get("nodes") != 0:
         note = "  (before training again on these nodes too)" if metrics.get("refit") else ""
         rows.append(("validation", _scores(metrics["validation"]) + note))

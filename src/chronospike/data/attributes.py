@@ -167,6 +167,7 @@ class AttributeEncoder:
         unused = [name for name in places if name not in {encoding.name for encoding in self.columns}]
         if unused:
             notes.append(f"ignoring attributes that the model does not use: {', '.join(unused[:10])}")
+        gaps: dict[str, int] = {}
         source, kind, first, last, place, missing = (np.zeros(len(self.columns), dtype=np.int64) for _ in range(6))
         knots: list[float] = []
         scores: list[float] = []
@@ -189,8 +190,13 @@ class AttributeEncoder:
                 first[k], last[k] = len(codes), len(codes) + len(own)
                 codes += own
             if given is not None:
-                notes += _changes(encoding, column, given)
+                notes += _new_values(encoding, column, given)
+                if not encoding.has_missing and np.isnan(given).any():
+                    gaps[encoding.name] = int(np.isnan(given).sum())
             position += len(encoding.names)
+        if gaps:
+            counted = ", ".join(f"{name} ({count:,})" for name, count in list(gaps.items())[:10])
+            notes.append(f"missing values in attributes that had none in training: {counted}")
         plan = (
             source, kind, first, last, place, missing, np.array(knots, dtype=np.float64),
             np.array(scores, dtype=np.float64), np.array(codes, dtype=np.int64),
@@ -274,27 +280,25 @@ def _fit_category(column: Column, codes: NDArray[np.int64], has_missing: bool) -
 
 def _places_of_codes(encoding: ColumnEncoding, column: Column, position: int) -> list[int]:
     """Where each code of the table's own column is marked; -1 for nowhere."""
-    kept = {value: position + k for k, value in enumerate(encoding.values)}
     other = position + len(encoding.values) if encoding.has_other else -1
-    return [kept.get(value, other) for value in column.values]
+    return [other if k is None else position + k for k in _indices(encoding, column.values)]
 
 
-def _changes(encoding: ColumnEncoding, column: Column, given: NDArray[Any]) -> list[str]:
-    """What the table has that the fit had not."""
-    notes = []
-    absent = int(np.isnan(given).sum())
-    if absent and not encoding.has_missing:
-        notes.append(
-            f"attribute '{encoding.name}' is missing {absent:,} times, and never was when the model was trained"
-        )
-    if encoding.kind == "category":
-        kept = set(encoding.values)
-        new = np.array([value not in kept for value in column.values], dtype=bool)
-        known = given[~np.isnan(given)].astype(np.int64)
-        count = int(new[known].sum())
-        if count:
-            notes.append(f"attribute '{encoding.name}': {count:,} values unknown to the model are read as 'other'")
-    return notes
+def _indices(encoding: ColumnEncoding, values: Sequence[str]) -> list[int | None]:
+    """The index of each value among those of the encoding, None where it has no such value."""
+    kept = {value: k for k, value in enumerate(encoding.values)}
+    # A boolean of a typed table is `true` here; Python and pandas write `True` into text files, spreadsheets `TRUE`.
+    booleans = {value.lower(): k for value, k in kept.items() if value.lower() in ("true", "false")}
+    return [kept.get(value, booleans.get(value.lower())) for value in values]
+
+
+def _new_values(encoding: ColumnEncoding, column: Column, given: NDArray[Any]) -> list[str]:
+    """A note if the column has values that the fit had not."""
+    if encoding.kind != "category":
+        return []
+    new = np.array([k is None for k in _indices(encoding, column.values)], dtype=bool)
+    count = int(new[given[~np.isnan(given)].astype(np.int64)].sum())
+    return [f"attribute '{encoding.name}': {count:,} values unknown to the model are read as 'other'"] if count else []
 
 
 def _checked(entry: dict[str, Any]) -> ColumnEncoding:

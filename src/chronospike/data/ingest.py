@@ -57,7 +57,8 @@ def import_graph(
         data: a path (CSV, TSV, text, Parquet, JSON; `-` for standard input), an Arrow-compatible table (pandas, polars,
             pyarrow), a tuple `(source, target, time)` of arrays, an array `[E, 3]` or a list of triples, a networkx
             graph or a list of one per step, or a PyG `TemporalData`.
-        labels: a path or table with a node and a label column, or a mapping from node id to label.
+        labels: a path or table with a node and a label column, or a mapping or pandas Series from node id to
+            label.
         features: the nodes' attributes: a path (table with a node column, or `.npy`), an Arrow-compatible table with a
             node column, or an array `[N, d]` or `[T, N, d]` in the order of the node ids.
         source, target, time: column names, unless the usual ones are used; with networkx, `time` is the edge

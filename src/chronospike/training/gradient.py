@@ -139,7 +139,7 @@ class GradientLearner(Learner[Trained]):
         states = []
         for fold in range(folds.count):
             if networks and context.is_late():
-                context.note(f"time is up: {len(networks)} of {folds.count} networks are trained")
+                context.note(f"stopped early: {len(networks)} of {folds.count} networks are trained")
                 break
             trainer = new_trainer(fold)
             watched = replace(context, watcher=_of_fold(context.watcher, fold, s.epochs))

@@ -129,7 +129,10 @@ class RunFolder:
     def metrics(self) -> dict[str, Any]:
         """The scores of a finished run."""
         if not (self.path / METRICS).is_file():
-            raise StorageError(f"{self.path} is not finished. Resume with: chronospike train --resume -o {self.path}")
+            raise StorageError(
+                f"{self.path} is not finished. Unless it still runs, resume with: "
+                f"chronospike train --resume -o {self.path}"
+            )
         return read_json(self.path / METRICS)
 
     def known_labels(self, graph: DynamicGraph) -> tuple[DynamicGraph, Split]:

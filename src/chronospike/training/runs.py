@@ -74,7 +74,9 @@ def load_run(learner: Learner[Any], graph: DynamicGraph, run: RunFolder, device:
     Labelled nodes of the graph that the run does not know are test nodes. A graph with other features is refused.
     """
     if not (run.path / METRICS).is_file() and not run.weights.is_file():
-        raise StorageError(f"{run.path} is not finished. Resume with: chronospike train --resume -o {run.path}")
+        raise StorageError(
+            f"{run.path} is not finished. Unless it still runs, resume with: chronospike train --resume -o {run.path}"
+        )
     return learner.load(task_of(learner, graph, run, device), run)
 
 
@@ -113,7 +115,7 @@ def evaluate(
     metrics, of, cost = scored.metrics, fitted.task.graph.num_nodes, fitted.cost
     if not cost.complete:
         rest = shlex.join(["chronospike", "train", "--resume", "-o", str(run.path)])
-        metrics["notes"].append(f"the time limit was reached before the run was complete. To complete it: {rest}")
+        metrics["notes"].append(f"the training was stopped before it was complete. To complete it: {rest}")
     if len(scored.nodes) < of:
         everyone = shlex.join(["chronospike", "predict", str(run.path), "-o", "predictions.csv"])
         note = (

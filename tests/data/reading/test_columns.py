@@ -22,6 +22,8 @@ def sheet(*names: str, named: bool = True) -> Sheet:
         (("user_id", "item_id", "timestamp"), (0, 1, 2)),
         (("FromNodeId", "To Node-Id", "date"), (0, 1, 2)),
         (("date", "time", "from", "to"), (2, 3, 1)),
+        (("amount", "From Account", "To Account", "timestamp"), (1, 2, 3)),
+        (("payer", "payee", "date"), (0, 1, 2)),
     ],
 )
 def test_parts_are_found_by_their_usual_names(names: tuple[str, ...], places: tuple[int, ...]) -> None:
@@ -29,6 +31,11 @@ def test_parts_are_found_by_their_usual_names(names: tuple[str, ...], places: tu
     source = find_column(table, SOURCE)
     target = find_column(table, TARGET, taken=[source])
     assert (source, target, find_column(table, TIME)) == places
+
+
+@pytest.mark.parametrize("name", ["account", "Customer ID", "paper_id"])
+def test_the_node_column_may_say_what_the_nodes_are(name: str) -> None:
+    assert find_column(sheet("label", name), NODE) == 1
 
 
 def test_given_names_come_before_usual_ones() -> None:

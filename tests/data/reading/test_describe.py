@@ -44,7 +44,7 @@ def test_a_column_that_is_not_found_is_left_to_the_user(tmp_path: Path) -> None:
 
 def test_times_that_cannot_be_read_are_told_and_not_refused(tmp_path: Path) -> None:
     found = described(tmp_path, "src,dst,time\na,b,1\na,b,soon\n")
-    assert found.problem == "edges.csv row 3: time 'soon' is not a number or an ISO date."
+    assert found.problem == "edges.csv row 3: time 'soon' is not a number or an ISO date such as 2020-02-29"
     assert found.times is None
 
 

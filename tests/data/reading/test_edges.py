@@ -85,7 +85,10 @@ def test_header_that_is_said_not_to_be_one_is_data(tmp_path: Path) -> None:
         ("u,v,t\na,b,1\na,b,\n", "edges.csv row 3: 't' is empty. Drop the row or pass --on-missing drop."),
         ("u,v,t\na,b,1\n,b,1\n", "edges.csv row 3: 'u' is empty."),
         ("a,b,1\na,b, \n", "edges.csv row 2: 'time' is empty."),
-        ("u,v,t\na,b,yesterday\n", "edges.csv row 2: time 'yesterday' is not a number or an ISO date."),
+        (
+            "u,v,t\na,b,yesterday\n",
+            "edges.csv row 2: time 'yesterday' is not a number or an ISO date such as 2020-02-29",
+        ),
         ("u,v\na,b\n", "edges.csv: no 'time' column. The columns are: 'u', 'v'."),
         ("a,b\nc,d\n", "edges.csv: 2 columns, and none is left for 'time'"),
         ("u,v,t\n", "no rows after the header"),

@@ -30,6 +30,13 @@ def test_a_file_without_header_has_node_then_label(tmp_path: Path) -> None:
     assert labels.codes.tolist() == [1, 0, -1, -1]
 
 
+@pytest.mark.parametrize("text", ["node,is_fraud\na,yes\nb,no\n", "colour,id\nyes,a\nno,b\n"])
+def test_of_two_columns_the_one_beside_the_nodes_holds_the_labels(tmp_path: Path, text: str) -> None:
+    labels, _ = read_labels(written(tmp_path, text), IDS)
+    assert labels.names == ("no", "yes")
+    assert labels.codes.tolist() == [1, 0, -1, -1]
+
+
 def test_integer_classes_are_ordered_by_size_and_kept_as_written() -> None:
     labels, _ = read_labels({"a": 10, "b": 9, "c": -1}, IDS)
     assert labels.names == ("-1", "9", "10")
@@ -39,6 +46,14 @@ def test_integer_classes_are_ordered_by_size_and_kept_as_written() -> None:
 def test_classes_that_are_text_come_after_numbers_and_are_kept_as_written() -> None:
     labels, _ = read_labels({"a": "10", "b": "9", "c": "01"}, IDS)
     assert labels.names == ("9", "10", "01")
+
+
+def test_a_series_is_a_mapping_of_its_index() -> None:
+    pandas = pytest.importorskip("pandas")
+    labels, _ = read_labels(pandas.Series(["red", None, "blue"], index=["b", "c", "a"]), IDS)
+    assert labels.codes.tolist() == [0, 1, -1, -1]
+    with pytest.raises(InputError, match="node 'b' is 'blue' here and 'red' in row 1"):
+        read_labels(pandas.Series(["red", "blue"], index=["b", "b"]), IDS)
 
 
 def test_none_and_nan_are_no_label() -> None:
@@ -82,7 +97,7 @@ def test_the_same_label_twice_is_counted(tmp_path: Path) -> None:
         ("node,label\na,1\nb,1\n", "labels.csv: only one class, 1; at least two classes are needed"),
         ("node,label\na,\nb,\n", "labels.csv: no label of a node in the graph"),
         ("node,label\na,1\n,2\n", "labels.csv row 3: 'node' is empty"),
-        ("node,colour\na,1\nb,2\n", "labels.csv: no 'label' column. The columns are: 'node', 'colour'"),
+        ("node,hue,tone\na,1,x\nb,2,y\n", "labels.csv: no 'label' column. The columns are: 'node', 'hue', 'tone'"),
     ],
 )
 def test_bad_labels_get_one_line(tmp_path: Path, text: str, message: str) -> None:

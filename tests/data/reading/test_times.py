@@ -66,8 +66,14 @@ def test_typed_integers_of_any_width_become_int64() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (["1", "yesterday", "3"], "edges.csv row 2: time 'yesterday' is not a number or an ISO date."),
-        (["2020-01-01", "2020-02-30"], "edges.csv row 2: time '2020-02-30' is not a number or an ISO date."),
+        (
+            ["1", "yesterday", "3"],
+            "edges.csv row 2: time 'yesterday' is not a number or an ISO date such as 2020-02-29",
+        ),
+        (
+            ["2020-01-01", "2020-02-30"],
+            "edges.csv row 2: time '2020-02-30' is not a number or an ISO date such as 2020-02-29",
+        ),
         (
             ["2020-01-01", "2020-01-02x10:30"],
             "row 2: time '2020-01-02x10:30' is not a number or",

@@ -38,18 +38,24 @@ class Role:
 SOURCE = Role(
     "source",
     ("source", "src", "u", "from", "sender", "sourceid", "srcid", "fromid", "fromnodeid", "sourcenode", "srcnode",
-     "fromnode", "node1", "nodea", "user", "userid", "i", "citing", "follower"),
+     "fromnode", "node1", "nodea", "senderid", "fromaccount", "payer", "user", "userid", "i", "citing", "follower"),
     0,
 )  # fmt: skip
 TARGET = Role(
     "target",
     ("target", "dst", "v", "to", "receiver", "targetid", "dstid", "toid", "tonodeid", "targetnode", "dstnode",
-     "tonode", "node2", "nodeb", "item", "itemid", "j", "i", "cited", "followee", "dest", "destination", "recipient"),
+     "tonode", "node2", "nodeb", "receiverid", "toaccount", "payee", "item", "itemid", "j", "i", "cited", "followee",
+     "dest", "destination", "recipient"),
     1,
 )  # fmt: skip
 MOMENTS = ("time", "timestamp", "t", "ts", "datetime", "date")
 TIME = Role("time", (*MOMENTS, "timestep", "step", "when", "year", "day", "unixtime", "createdat"), 2, last=True)
-NODE = Role("node", ("node", "nodeid", "id", "vertex", "vertexid", "user", "userid", "name"), 0)
+NODE = Role(
+    "node",
+    ("node", "nodeid", "id", "vertex", "vertexid", "user", "userid", "account", "accountid", "customer", "customerid",
+     "product", "productid", "paper", "paperid", "patent", "patentid", "author", "authorid", "name"),
+    0,
+)  # fmt: skip
 LABEL = Role(
     "label", ("label", "class", "y", "category", "nodelabel", "nodeclass", "classlabel", "group", "type"), 1, last=True
 )

@@ -30,7 +30,7 @@ def read_labels(
     header: bool | None = None,
 ) -> tuple[NodeLabels, dict[str, int]]:
     """Labels from a file or an Arrow-compatible table with a column of nodes and one of classes, or from a mapping of
-    node id to class.
+    node id to class, such as a pandas Series.
 
     Classes that are whole numbers are ordered by size, then come the others by their letters. An empty one is no label.
 
@@ -42,12 +42,15 @@ def read_labels(
         The labels, and the counts `label_rows`, `labels_missing`, `labels_unknown`, `labels_repeated`.
     """
     check_choice("on_unknown", on_unknown, ERROR_OR_DROP)
-    if isinstance(data, Mapping):
-        data = pa.table({"node": as_column(list(data.keys())), "label": as_column(list(data.values()))})
+    if isinstance(data, Mapping) or (hasattr(data, "items") and not hasattr(data, "columns")):
+        pairs = list(data.items())
+        data = pa.table({name: as_column([pair[k] for pair in pairs]) for k, name in enumerate(("node", "label"))})
         node, label = "node", "label"
     sheet = read_sheet(data, (NODE, LABEL), given=(node, label), header=header, origin="labels")
     node_at = find_column(sheet, NODE, node)
-    label_at = find_column(sheet, LABEL, label, taken=[node_at])
+    # Of two columns the other one holds the labels, whatever its name.
+    is_pair = label is None and len(sheet.names) == 2
+    label_at = 1 - node_at if is_pair else find_column(sheet, LABEL, label, taken=[node_at])
     nodes, classes = sheet.column(node_at), sheet.column(label_at)
     refuse_gaps(sheet, nodes)
     given = ~missing(classes)

@@ -138,7 +138,8 @@ def _from_text(sheet: Sheet, column: pa.ChunkedArray, name: str) -> NDArray[Any]
     unreadable[~is_number] = np.isnat(days)
     if unreadable.any():
         bad = _first(codes, unreadable)
-        raise InputError(f"{sheet.at(bad)}: {name} '{column[bad]}' is not a number or an ISO date.")
+        what = "not a number or an ISO date such as 2020-02-29"
+        raise InputError(f"{sheet.at(bad)}: {name} '{column[bad]}' is {what}")
     if is_number.any():
         number, day = _first(codes, is_number), _first(codes, ~is_number)
         raise InputError(
