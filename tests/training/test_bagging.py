@@ -363,12 +363,19 @@ def test_when_it_gets_late_before_the_last_fold_the_networks_predict(
 
 
 def test_an_interval_by_hand_where_all_folds_agree() -> None:
-    """Five folds of 0.8 each over 100 nodes, 25 to come: t(4) = 2.776 times sqrt(0.16 (1/100 + 1/25)) = 0.08944."""
+    """Five folds of 0.8 each over 100 nodes, 25 to come: t(4) = 2.776 times 0.0904."""
     low, high = prediction_interval([0.8] * 5, 100, 25)
-    assert low == pytest.approx(0.8 - 2.77645 * 0.0894427, abs=1e-5)
+    # 81 of 102: √(0.7941 · 0.2059 · (1 / 100 + 1 / 25)).
+    assert low == pytest.approx(0.8 - 2.77645 * 0.0904130, abs=1e-5)
     assert high == 1.0
     low, high = prediction_interval([0.5] * 5, 1000, 1000)
     assert (low, high) == pytest.approx((0.5 - 2.77645 * np.sqrt(0.25 / 500), 0.5 + 2.77645 * np.sqrt(0.25 / 500)))
+
+
+def test_where_all_are_right_the_interval_is_not_a_point() -> None:
+    low, high = prediction_interval([1.0] * 5, 100, 25)
+    assert low == pytest.approx(1 - 2.77645 * np.sqrt(101 / 102**2 * 0.05))
+    assert high == 1.0
 
 
 def test_folds_that_differ_more_than_chance_decide_the_interval() -> None:
