@@ -112,3 +112,28 @@ def test_a_value_lies_in_the_first_bin_whose_edge_is_not_below_it() -> None:
     edges, binned = boosting._bin(np.array([[1.0], [2.0], [2.0], [4.0]], dtype=np.float32))
     assert edges[0].tolist() == [1.5, 3.0]
     assert binned.tolist() == [[0, 1, 1, 2]]
+
+
+def test_a_constant_column_changes_no_tree() -> None:
+    rows, labels = data(3)
+    wider = np.insert(rows, 1, 7, axis=1)
+    forest, other = (fit_boosting(some, labels, 5, 15, 0.1).tensors() for some in (rows, wider))
+    other["feature"] = np.where(other["feature"] > 1, other["feature"] - 1, other["feature"])
+    other["width"] = other["width"] - 1
+    assert {name: array.tobytes() for name, array in other.items()} == {
+        name: array.astype(other[name].dtype).tobytes() for name, array in forest.items()
+    }
+
+
+def test_the_sums_of_a_bin_are_those_of_its_rows() -> None:
+    rng = np.random.default_rng(0)
+    binned = rng.integers(0, 5, (9, 300)).astype(np.uint8)
+    slope, curvature = rng.normal(size=(2, 300)).astype(np.float32)
+    drawn, some = np.array([0, 2, 3, 8]), np.flatnonzero(rng.random(300) < 0.5)
+    sums, counts = np.empty((20, 2)), np.empty(20, np.int32)
+    boosting._add_up(binned, drawn, np.arange(0, 25, 5), some, slope, curvature, sums, counts)
+    for place, column in enumerate(drawn):
+        own = slice(5 * place, 5 * place + 5)
+        assert counts[own].tolist() == np.bincount(binned[column, some], minlength=5).tolist()
+        for found, values in zip(sums[own].T, (slope, curvature), strict=True):
+            np.testing.assert_array_equal(found, np.bincount(binned[column, some], values[some], minlength=5))

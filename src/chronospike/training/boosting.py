@@ -21,6 +21,8 @@ Rows = NDArray[np.float32]
 
 _BINS = 128
 _LEAST_CURVATURE = 1e-3
+# Columns that are added up at once: an addition waits for the one before it to the same bin, not for other columns.
+_AT_ONCE = 4
 
 
 def fit_boosting(
@@ -57,6 +59,7 @@ def fit_boosting(
     split, left = np.zeros_like(feature), np.zeros_like(feature)
     value = np.zeros((rounds, columns, size))
     width = len(binned)
+    bins = np.array([len(one) + 1 for one in edges])
     some = max(1, round(columns_share * width))
     for number in range(rounds):
         run_chunks(lambda low, high: _derivatives(raw, codes, gradient, curvature, low, high), len(rows))
@@ -65,9 +68,13 @@ def fit_boosting(
             for column in range(low, high):
                 tree = (feature[number, column], split[number, column], left[number, column], value[number, column])
                 drawn = np.sort(np.random.default_rng((seed, number, column)).permutation(width)[:some])
-                inputs = (binned[drawn], gradient[column], curvature[column], raw[column])
+                # No column of a single value splits a leaf; the first one gives the sums of all rows.
+                drawn = drawn[(bins[drawn] > 1) | (drawn == drawn[0])]
+                # The last again and again, which is no better than once.
+                drawn = np.pad(drawn, (0, -len(drawn) % _AT_ONCE), mode="edge")
+                ends = np.cumsum(np.append(0, bins[drawn]))
+                inputs = (binned, drawn, ends, gradient[column], curvature[column], raw[column])
                 trees[number, column] = _grow(*inputs, *tree, leaves, leaf_nodes, learning_rate, penalty + 1e-15)
-                feature[number, column] = np.where(tree[0] < 0, -1, drawn[tree[0]])
 
         run_chunks(grow, columns)
     return _forest(edges, trees, feature, split, left, value, baseline)
@@ -122,39 +129,46 @@ def _derivatives(raw: Any, codes: Any, gradient: Any, curvature: Any, low: int, 
 
 
 @njit
-def _add_up(binned: Any, rows: Any, gradient: Any, curvature: Any, sums: Any, counts: Any) -> None:
-    """`sums [d, B, 2]` of gradient and curvature and `counts [d, B]` of some `rows`."""
+def _add_up(
+    binned: Any, drawn: Any, ends: Any, rows: Any, gradient: Any, curvature: Any, sums: Any, counts: Any
+) -> None:
+    """`sums [Σ B, 2]` of gradient and curvature and `counts [Σ B]` of some `rows`, one `drawn` column after another."""
     g, h = gradient[rows], curvature[rows]
     sums[:] = 0.0
     counts[:] = 0
-    for column in range(binned.shape[0]):
-        of_column, total, count = binned[column], sums[column], counts[column]
+    for column in range(0, len(drawn), _AT_ONCE):
+        one, two, three, four = drawn[column : column + _AT_ONCE]
+        of_one, of_two, of_three, of_four = binned[one], binned[two], binned[three], binned[four]
+        at_one, at_two, at_three, at_four = ends[column : column + _AT_ONCE]
         for k in range(len(rows)):
-            place = of_column[rows[k]]
-            total[place, 0] += g[k]
-            total[place, 1] += h[k]
-            count[place] += 1
+            row = np.uint64(rows[k])
+            for place in (at_one + of_one[row], at_two + of_two[row], at_three + of_three[row], at_four + of_four[row]):
+                # Numba has to allow for negative places otherwise.
+                place = np.uint64(place)
+                sums[place, 0] += g[k]
+                sums[place, 1] += h[k]
+                counts[place] += 1
 
 
 @njit
-def _best_split(sums: Any, counts: Any, rows: int, leaf_nodes: int, penalty: float) -> Any:
+def _best_split(ends: Any, sums: Any, counts: Any, rows: int, leaf_nodes: int, penalty: float) -> Any:
     """The fall of the loss (twice it), the column, the last bin on the left, and how many rows are there."""
     whole_g, whole_h = 0.0, 0.0
-    for place in range(sums.shape[1]):
-        whole_g += sums[0, place, 0]
-        whole_h += sums[0, place, 1]
+    for place in range(ends[1]):
+        whole_g += sums[place, 0]
+        whole_h += sums[place, 1]
     before = whole_g * whole_g / (whole_h + penalty)
     best = (0.0, -1, 0, 0)
     if rows < 2 * leaf_nodes:
         return best
-    for column in range(sums.shape[0]):
+    for column in range(len(ends) - 1):
         g, h, count = 0.0, 0.0, 0
-        for place in range(sums.shape[1]):
-            if counts[column, place] == 0:
+        for place in range(ends[column], ends[column + 1]):
+            if counts[place] == 0:
                 continue
-            g += sums[column, place, 0]
-            h += sums[column, place, 1]
-            count += counts[column, place]
+            g += sums[place, 0]
+            h += sums[place, 1]
+            count += counts[place]
             if rows - count < leaf_nodes:
                 break
             if count < leaf_nodes or h < _LEAST_CURVATURE:
@@ -163,26 +177,30 @@ def _best_split(sums: Any, counts: Any, rows: int, leaf_nodes: int, penalty: flo
                 break
             gain = g * g / (h + penalty) + (whole_g - g) ** 2 / (whole_h - h + penalty) - before
             if gain > best[0]:
-                best = (gain, column, place, count)
+                best = (gain, column, place - ends[column], count)
     return best
 
 
 @njit
 def _grow(
-    binned: Any, gradient: Any, curvature: Any, raw: Any, feature: Any, split: Any, left: Any, value: Any,
+    binned: Any, drawn: Any, ends: Any, gradient: Any, curvature: Any, raw: Any,
+    feature: Any, split: Any, left: Any, value: Any,
     leaves: int, leaf_nodes: int, learning_rate: float, penalty: float,
 ) -> Any:  # fmt: skip
-    """Write a tree and return how many nodes it has; `raw` gets its values. The right child follows the left one."""
-    width, count = binned.shape
+    """Write a tree over the `drawn` columns, whose bins end at `ends[1:]`, and return how many nodes it has.
+
+    `raw` gets its values. The right child follows the left one.
+    """
+    count = binned.shape[1]
     rows, moved = np.arange(count), np.empty(count, np.int64)
-    # Of each leaf: its node, its rows, its best split; and the sums that its place has.
+    # Of each leaf: its node, its rows, its best split, and where its sums are.
     node, first, last = np.zeros(leaves, np.int64), np.zeros(leaves, np.int64), np.zeros(leaves, np.int64)
-    sums, counts = np.empty((leaves, width, _BINS, 2)), np.empty((leaves, width, _BINS), np.int32)
+    sums, counts = np.empty((leaves, ends[-1], 2)), np.empty((leaves, ends[-1]), np.int32)
     gain, column = np.zeros(leaves), np.zeros(leaves, np.int64)
-    place, size = np.zeros(leaves, np.int64), np.zeros(leaves, np.int64)
+    place, size, slot = np.zeros(leaves, np.int64), np.zeros(leaves, np.int64), np.arange(leaves)
     last[0] = count
-    _add_up(binned, rows, gradient, curvature, sums[0], counts[0])
-    gain[0], column[0], place[0], size[0] = _best_split(sums[0], counts[0], count, leaf_nodes, penalty)
+    _add_up(binned, drawn, ends, rows, gradient, curvature, sums[0], counts[0])
+    gain[0], column[0], place[0], size[0] = _best_split(ends, sums[0], counts[0], count, leaf_nodes, penalty)
     used, nodes = 1, 1
     while used < leaves:
         leaf = int(np.argmax(gain[:used]))
@@ -190,7 +208,7 @@ def _grow(
             break
         start, stop, middle = first[leaf], last[leaf], first[leaf] + size[leaf]
         one, other = start, middle
-        of_column = binned[column[leaf]]
+        of_column = binned[drawn[column[leaf]]]
         for k in range(start, stop):
             if of_column[rows[k]] <= place[leaf]:
                 moved[one] = rows[k]
@@ -200,7 +218,7 @@ def _grow(
                 other += 1
         rows[start:stop] = moved[start:stop]
         parent = node[leaf]
-        feature[parent], split[parent], left[parent] = column[leaf], place[leaf], nodes
+        feature[parent], split[parent], left[parent] = drawn[column[leaf]], place[leaf], nodes
         new = used
         node[leaf], node[new] = nodes, nodes + 1
         first[new], last[new], last[leaf] = middle, stop, middle
@@ -210,14 +228,16 @@ def _grow(
             is_left_small = middle - start <= stop - middle
             small, large = (leaf, new) if is_left_small else (new, leaf)
             if is_left_small:
-                sums[new] = sums[leaf]
-                counts[new] = counts[leaf]
-            _add_up(binned, rows[first[small] : last[small]], gradient, curvature, sums[small], counts[small])
-            sums[large] -= sums[small]
-            counts[large] -= counts[small]
+                slot[leaf], slot[new] = slot[new], slot[leaf]
+            of_small, of_large = slot[small], slot[large]
+            some = rows[first[small] : last[small]]
+            _add_up(binned, drawn, ends, some, gradient, curvature, sums[of_small], counts[of_small])
+            sums[of_large] -= sums[of_small]
+            counts[of_large] -= counts[of_small]
             for one_of in (leaf, new):
+                own = slot[one_of]
                 gain[one_of], column[one_of], place[one_of], size[one_of] = _best_split(
-                    sums[one_of], counts[one_of], last[one_of] - first[one_of], leaf_nodes, penalty
+                    ends, sums[own], counts[own], last[one_of] - first[one_of], leaf_nodes, penalty
                 )
     for leaf in range(used):
         g, h = 0.0, 0.0
