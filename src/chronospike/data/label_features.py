@@ -143,9 +143,15 @@ def _by_folds(
         values.reshape(nodes, folds, -1)[known, fold_of[known]] = some[known]
         by_fold = spread(operator, values, coefficients, device).reshape(len(coefficients), nodes, folds, -1)
         # Added up without a node's own fold: taking it away from the sum would leave its labels in the last digits.
-        for fold in range(folds):
-            result[:, fold_of != fold, first : first + at_once] += by_fold[:, fold_of != fold, fold]
+        by_fold[:, known, fold_of[known]] = 0
+        run_chunks(partial(_add_folds, by_fold, result[:, :, first : first + at_once]), nodes)
     return result
+
+
+def _add_folds(by_fold: NDArray[np.float32], sums: NDArray[np.float64], first: int, last: int) -> None:
+    """Add the folds of `by_fold [F, N, folds, C]` to `sums [F, N, C]`, of nodes `first`..`last`."""
+    for fold in range(by_fold.shape[2]):
+        sums[:, first:last] += by_fold[:, first:last, fold]
 
 
 def _class_weights(fold_of: Nodes, start: NDArray[np.float64]) -> NDArray[np.float64]:
