@@ -98,6 +98,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         report_error(f"this machine is out of memory ({error})")
         return 1
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            report_error(f"{str(error.filename)[:60]}…: the name is too long")
+            return 2
         # Whoever writes a file of ours says which; this is the output itself.
         if error.errno != errno.ENOSPC:
             raise
