@@ -153,6 +153,17 @@ def test_an_interrupt_is_exit_code_130(
     assert (result.code, result.err) == (130, "chronospike: interrupted\n")
 
 
+def test_a_command_that_is_interrupted_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.data, "print_table", interrupt)
+    result = command(capsys, "data", "list")
+    assert (result.code, result.err) == (130, "chronospike: interrupted\n")
+
+
 def test_a_reader_that_goes_away_is_no_failure() -> None:
     reader, writer = os.pipe()
     os.close(reader)
