@@ -140,12 +140,27 @@ def test_an_error_of_our_own_making_keeps_its_traceback(monkeypatch: pytest.Monk
         cli.run(["train"])
 
 
+def test_a_name_that_is_too_long_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused(capsys, "data", "info", 300 * "x").endswith("x…: the name is too long\n")
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), typer.Abort()])
 def test_an_interrupt_is_exit_code_130(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     with_outcome(monkeypatch, error)
     result = command(capsys, "train")
+    assert (result.code, result.err) == (130, "chronospike: interrupted\n")
+
+
+def test_a_command_that_is_interrupted_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.data, "print_table", interrupt)
+    result = command(capsys, "data", "list")
     assert (result.code, result.err) == (130, "chronospike: interrupted\n")
 
 

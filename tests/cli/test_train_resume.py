@@ -39,6 +39,19 @@ def test_a_run_that_exists_is_refused(capsys: pytest.CaptureFixture[str], graph:
     assert contents(finished) == before
 
 
+@pytest.mark.parametrize("more", [[], ["--seeds", "2"]])
+def test_a_run_that_was_killed_is_refused_with_how_to_resume_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, graph: Path, more: list[str]
+) -> None:
+    run = tmp_path / "run"
+    worked(capsys, *begin(graph, run, *more))
+    for metrics in list(run.rglob("metrics.json"))[-1:]:
+        metrics.unlink()
+    said = refused(capsys, *begin(graph, run, *more))
+    assert f"exists and has not finished. Resume it with: chronospike train --resume -o {run}. Or" in said
+    worked(capsys, "train", "--resume", "-o", run)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -34,6 +34,17 @@ def test_float_ids_without_a_fraction_are_integers() -> None:
     assert as_id_array(pa.array([1.5, 2.0])).type == pa.large_string()
 
 
+def test_floats_of_half_precision_are_read() -> None:
+    assert as_id_array(np.array([1, 2], dtype=np.float16)).to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [(np.float16, 2**11), (np.float32, 2**24), (np.float64, 2**53)])
+def test_floats_that_may_have_lost_digits_are_refused(dtype: type[np.floating], limit: int) -> None:
+    assert as_id_array(np.array([limit], dtype=dtype)).to_pylist() == [limit]
+    with pytest.raises(InputError, match=f"beyond {limit:,}, so its last digits may be lost"):
+        as_id_array(np.array([1, -2 * limit], dtype=dtype))
+
+
 def test_repeated_ids_are_refused() -> None:
     with pytest.raises(InputError, match="3 ids, 2 distinct"):
         NodeIds.of(["a", "b", "a"])

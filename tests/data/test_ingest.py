@@ -150,6 +150,15 @@ def test_labels_come_from_tables_and_files_too(tmp_path: Path) -> None:
     assert len(graph.labelled) == 2
 
 
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [({"label": "labels.csv"}, "so it needs --labels FILE"), ({"node": "n"}, "a column of --labels or --features")],
+)
+def test_a_column_of_a_table_that_is_not_given_is_refused(column: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        import_graph([("a", "b", 0), ("b", "c", 1)], **column)
+
+
 def test_features_are_taken_as_an_array_or_by_node(tmp_path: Path) -> None:
     array = np.arange(6, dtype=np.float32).reshape(3, 2)
     graph = import_graph(as_arrays(tmp_path), features=array)

@@ -34,6 +34,8 @@ from chronospike.cli.options import usage_message
 from chronospike.errors import ChronoSpikeError
 from chronospike.threads import wait_quietly
 
+INTERRUPTED = 130
+
 app = typer.Typer(
     name="chronospike",
     help="Classify and embed the nodes of a graph that changes over time.",
@@ -90,7 +92,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return 2
     except (KeyboardInterrupt, typer.Abort):
         report_error("interrupted")
-        return 130
+        return INTERRUPTED
     except (MemoryError, RuntimeError) as error:
         # torch has no exception of its own for a CPU out of memory.
         if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
@@ -98,6 +100,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         report_error(f"this machine is out of memory ({error})")
         return 1
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            report_error(f"{str(error.filename)[:60]}…: the name is too long")
+            return 2
         # Whoever writes a file of ours says which; this is the output itself.
         if error.errno != errno.ENOSPC:
             raise
@@ -108,6 +113,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error.__context__, BrokenPipeError):
             return 0
         raise
+    if result == INTERRUPTED:  # typer makes this of a KeyboardInterrupt, and says nothing
+        report_error("interrupted")
     return result if isinstance(result, int) else 0
 
 

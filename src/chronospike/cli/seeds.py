@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from chronospike.cli.common import print_table, say
 from chronospike.errors import InputError
 from chronospike.files import check_target, write_json
-from chronospike.training.run_folder import CONFIG, RunFolder
+from chronospike.training.run_folder import CONFIG, METRICS, RUN, RunFolder
 from chronospike.training.seeds import SEEDS, folder_of, seeds_of, summary
 
 if TYPE_CHECKING:
@@ -59,6 +60,13 @@ def earlier_runs(output: Path, seeds: int | None) -> list[RunFolder]:
 
 def check_output(plan: Plan, overwrite: bool) -> None:
     """Refuse an output folder that would lose what is there, unless it is a run, or several, and may be replaced."""
+    begun = [plan.output, *(folder_of(plan.output, seed) for seed in seeds_of(plan.output))]
+    if not overwrite and any((run / RUN).is_file() and not (run / METRICS).is_file() for run in begun):
+        again = shlex.join(["chronospike", "train", "--resume", "-o", str(plan.output)])
+        raise InputError(
+            f"{plan.output} exists and has not finished. Resume it with: {again}. "
+            "Or choose another name, or pass --overwrite"
+        )
     check_target(plan.output, overwrite=overwrite, marker=_marker(plan.output), in_place=True)
     for run, _ in plan.runs:
         if run.path != plan.output:

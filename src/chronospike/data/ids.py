@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from chronospike.errors import InputError
 
 PLAIN_INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"
+# Up to here floats of so many bits hold every whole number.
+_EXACT = {16: 2**11, 32: 2**24, 64: 2**53}
 
 
 class NodeIds:
@@ -147,6 +149,8 @@ def whole_numbers(values: Any) -> Any:
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         whole = len(values) > 0 and pc.all(pc.match_substring_regex(values, PLAIN_INTEGER), min_count=0).as_py()
     elif pa.types.is_floating(kind):
+        _refuse_rounded(values)
+        values = values.cast(pa.float32()) if kind.bit_width == 16 else values  # Arrow computes little with halves
         whole = pc.all(pc.equal(values, pc.trunc(values)), min_count=0).as_py()
     else:
         whole = pa.types.is_integer(kind)
@@ -154,6 +158,18 @@ def whole_numbers(values: Any) -> Any:
         return values.cast(pa.int64() if whole else pa.large_string())
     except pa.ArrowInvalid:
         return values.cast(pa.large_string())
+
+
+def _refuse_rounded(values: Any) -> None:
+    """Refuse floats so large that different ids may have become one: pandas makes floats of integers beside a gap."""
+    limit = _EXACT[values.type.bit_width]
+    numbers = values.cast(pa.float64())
+    beyond = numbers.filter(pc.greater(pc.abs(numbers), float(limit)))
+    if len(beyond):
+        raise InputError(
+            f"{beyond[0].as_py():.17g} is a floating-point number beyond {limit:,}, so its last digits may be lost. "
+            "Give ids and classes as integers or as text"
+        )
 
 
 def whole_or_null(values: pa.Array) -> pa.Array:

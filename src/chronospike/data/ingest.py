@@ -74,6 +74,10 @@ def import_graph(
         on_unknown: `"error"` or `"drop"` for labels and features of nodes that have no edge.
     """
     refuse_one_stream_twice(data, labels, features)
+    if label is not None and labels is None:
+        raise InputError(f"--label {label}: it names the column of the labels, so it needs --labels FILE")
+    if node is not None and labels is None and features is None:
+        raise InputError(f"--node {node}: it names a column of --labels or --features, so it needs one of them")
     rules = {"time_unit": time_unit, "on_missing": on_missing, "header": header, "delimiter": delimiter}
     events = _events(data, source, target, time, rules)
     times = make_steps(events.time, steps=steps, every=every, origin=origin, merge=merge)

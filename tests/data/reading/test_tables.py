@@ -50,6 +50,11 @@ def test_arrow_compatible_objects_are_read(data: Any) -> None:
     assert sheet.column(1).to_pylist() == [1, 2]
 
 
+def test_lists_of_numbers_beyond_64_bits_or_of_mixed_kinds_are_read_as_text() -> None:
+    sheet = sheet_of({"u": [2**70, 1], "v": ["a", 1]})
+    assert [sheet.column(k).to_pylist() for k in (0, 1)] == [[str(2**70), "1"], ["a", "1"]]
+
+
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_data_frames_are_read(library: str) -> None:
     frame = pytest.importorskip(library).DataFrame({"u": ["a", "b"], "t": [1, 2]})

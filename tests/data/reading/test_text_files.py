@@ -51,6 +51,7 @@ def test_other_white_space_does_not_separate(tmp_path: Path) -> None:
 
 def test_blank_after_comma_is_not_part_of_the_value(tmp_path: Path) -> None:
     assert rows(written(tmp_path, 'u, v, t\na, "b, c", 1\n')) == [["a", "b, c", "1"]]
+    assert rows(written(tmp_path, 'u, v, t\na, "b,c", 1\n')) == [["a", "b,c", "1"]]
 
 
 @pytest.mark.parametrize(("suffix", "squeeze"), [(".gz", gzip.compress), (".bz2", bz2.compress)])

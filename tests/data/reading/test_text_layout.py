@@ -83,6 +83,7 @@ def test_header_with_a_quoted_line_break_is_one_row() -> None:
 def test_blank_after_each_comma_belongs_to_the_delimiter() -> None:
     assert layout("a, b, 1\nc, d, 2\n").padded
     assert not layout("a, b,1\nc, d,2\n").padded
+    assert layout('u, v, t\na, "b,c", 1\n').padded
     assert not layout("u, v, t\na,b,1\n").padded
 
 

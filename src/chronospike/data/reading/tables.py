@@ -19,6 +19,7 @@ import pyarrow.parquet as parquet
 from numpy.typing import NDArray
 
 from chronospike.data.ids import PLAIN_INTEGER
+from chronospike.data.reading.numbering import as_column
 from chronospike.errors import InputError, OutOfSpaceError
 from chronospike.streams import STDIN, copy_from_stream, descriptor_of, is_stream, stream_name
 
@@ -90,7 +91,7 @@ def sheet_of(data: Any, origin: str = "table") -> Sheet:
         return data
     try:
         if isinstance(data, Mapping):
-            return Sheet(pa.table({str(name): values for name, values in data.items()}), origin)
+            return Sheet(pa.table({str(name): as_column(values) for name, values in data.items()}), origin)
         if type(data).__module__.split(".")[0] == "pandas" and hasattr(data, "columns"):
             # An index without a name is row numbers; one with a name is a column, also if it happens to be a range.
             keep = any(name is not None for name in data.index.names)

@@ -79,10 +79,7 @@ def detect_layout(
     body = lines[top:]
     split = _delimiter_given(delimiter) if delimiter else _guess_delimiter(body, complete, path, known)
     records = _sample(body, split, complete, padded=False)
-    padded = split not in (RUNS, " ") and all(
-        len(record.fields) > 1 and all(field.startswith(" ") for field in record.fields[1:])
-        for record in records[1:] or records  # the first may be a header, written in another way
-    )
+    padded = split not in (RUNS, " ") and _is_padded([record.fields for record in records])
     if padded:
         records = _sample(body, split, complete, padded=True)
     fields = [record.fields for record in records]
@@ -128,6 +125,14 @@ def _sample(lines: list[str], delimiter: str, complete: bool, padded: bool) -> l
         return records
     # A quoted field may be open where the sample ends.
     return records if complete or len(records) < 3 else records[:-1]
+
+
+def _is_padded(rows: list[list[str]]) -> bool:
+    """Whether a blank follows each separator, or stands before a quote, which then opens a value."""
+    if any(re.match(' +"', field) for row in rows for field in row[1:]):
+        return True
+    # The first may be a header, written in another way.
+    return all(len(row) > 1 and all(field.startswith(" ") for field in row[1:]) for row in rows[1:] or rows)
 
 
 def _delimiter_given(delimiter: str) -> str:
