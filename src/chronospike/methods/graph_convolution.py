@@ -6,12 +6,10 @@ The adjacency of step t is Â_t = D^-1/2 (A_t + I) D^-1/2 (Kipf and Welling, 201
 
 from __future__ import annotations
 
-import copy
 import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, Self, TypeVar, cast
 
@@ -23,9 +21,8 @@ from torch import Tensor, nn
 from chronospike.config import AtLeastZero, Count, Positive
 from chronospike.data.graph import DynamicGraph
 from chronospike.methods.step_graphs import Kind, StepGraphs, step_graphs
-from chronospike.nn.dispatch import product_precision
-from chronospike.rng import stream
 from chronospike.training.gradient import GradientLearner
+from chronospike.training.lanes import evaluating
 from chronospike.training.learner import Progress
 from chronospike.training.memory import require_device_bytes
 from chronospike.training.network import Network
@@ -201,10 +198,6 @@ class FullGraphNetwork(Network, Generic[Kinds]):
         self.module = self.new_module()
 
     @abstractmethod
-    def make_module(self) -> nn.Module:
-        """A module with initial weights by torch's own generator, on the CPU."""
-
-    @abstractmethod
     def outputs(self, module: nn.Module, nodes: Nodes) -> tuple[Tensor, Tensor]:
         """Logits `[K, C]` and embeddings `[K, d]` of `nodes`, whatever else is asked for; without gradient."""
 
@@ -212,13 +205,8 @@ class FullGraphNetwork(Network, Generic[Kinds]):
         """Take another split, seed or last step; `inputs` are those of the task already."""
         self.task = task
 
-    def new_module(self) -> nn.Module:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(stream(self.task.seed, "init"))
-            return self.make_module().to(self.task.device)
-
     def for_task(self, task: Task) -> Self:
-        other = copy.copy(self)
+        other = super().for_task(task)
         if task.last_step < self.inputs.num_steps:
             other.inputs = self.inputs.until(task.last_step)
         else:
@@ -229,16 +217,10 @@ class FullGraphNetwork(Network, Generic[Kinds]):
     def batch_nodes(self, wanted: int, train: int) -> int:
         return train
 
-    def precision(self) -> AbstractContextManager[None]:
-        return product_precision(self.task.device, half=False)
-
     @torch.no_grad()
     def infer(self, module: nn.Module, nodes: Nodes, on_nodes: Progress | None = None) -> tuple[Tensor, Tensor]:
-        was_training = module.training
-        module.eval()
-        with self.precision():
+        with evaluating(module), self.precision():
             logits, embeddings = self.outputs(module, nodes)
-        module.train(was_training)
         if on_nodes is not None:
             on_nodes(len(nodes), len(nodes))
         return logits.softmax(dim=1).cpu(), embeddings.cpu()

@@ -13,8 +13,6 @@ the features of the span's own step that of 40 epochs is 61 % (one seed each).
 
 from __future__ import annotations
 
-import copy
-from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any, Literal, Self, cast
 
@@ -36,8 +34,6 @@ from chronospike.methods.jodie_batches import (
 )
 from chronospike.methods.jodie_features import LEAST_BLOCKS, FeatureBlocks
 from chronospike.methods.jodie_model import JODIEModule, Shape, final_states, pass_span, self_supervised_losses
-from chronospike.nn.dispatch import product_precision
-from chronospike.rng import stream
 from chronospike.training.bagging import BagFitted
 from chronospike.training.gradient import GradientFitted, GradientLearner
 from chronospike.training.learner import Progress
@@ -121,30 +117,25 @@ class JODIENetwork(Network):
             return batch_schedule(log, nodes, s.spans, task.device)
         return step_schedule(log, nodes, s.partner == "last", task.device)
 
-    def new_module(self) -> JODIEModule:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(stream(self.task.seed, "init"))
-            module = JODIEModule(self._shape, self.schedule.gap_mean, self.schedule.gap_std)
-        return module.to(self.task.device)
+    def make_module(self) -> JODIEModule:
+        return JODIEModule(self._shape, self.schedule.gap_mean, self.schedule.gap_std)
 
     @property
     def _shape(self) -> Shape:
+        """The network that the settings describe."""
         s, features = self.settings, self.task.features
         assert features is not None
-        return shape_of(s, features.width, self.task.graph.num_classes)
+        classes, roles = self.task.graph.num_classes, 1 if s.tie else 2
+        return Shape(s.dimension, features.width, classes, s.hidden, roles, s.partner_features, s.join_features)
 
     def for_task(self, task: Task) -> Self:
-        other = copy.copy(self)
-        other.task = task
+        other = super().for_task(task)
         if task.last_step != self.task.last_step:
             other.schedule = other._new_schedule()
         return other
 
     def batch_nodes(self, wanted: int, train: int) -> int:
         return train
-
-    def precision(self) -> AbstractContextManager[None]:
-        return product_precision(self.task.device, half=False)
 
     def new_step(self, context: StepContext) -> Step:
         return SpanStep(context, self)
@@ -249,12 +240,6 @@ class SpanStep:
 
     def finish(self) -> None:
         pass
-
-
-def shape_of(settings: JODIESettings, features: int, classes: int) -> Shape:
-    """The network that the settings describe."""
-    s = settings
-    return Shape(s.dimension, features, classes, s.hidden, 1 if s.tie else 2, s.partner_features, s.join_features)
 
 
 def _mode(graph: DynamicGraph, last_step: int, settings: JODIESettings) -> Literal["tbatch", "snapshot"]:

@@ -18,9 +18,7 @@ every evaluation. As of an earlier step, the spikes of later ones are zeros.
 
 from __future__ import annotations
 
-import copy
-from contextlib import AbstractContextManager
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 
 import numpy as np
 import torch
@@ -31,17 +29,10 @@ from torch.nn import functional
 from chronospike.config import AtLeastZero, Count, Dropout, Positive, Share, Width
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError
-from chronospike.methods.spikenet_model import (
-    SpikeNetModule,
-    TreeRows,
-    feature_table,
-    tree_rows,
-)
+from chronospike.methods.spikenet_model import SpikeNetModule, TreeRows, feature_table, tree_rows
 from chronospike.methods.spikenet_sampler import OfficialSampler, sampler_bytes, undirected
-from chronospike.nn.dispatch import product_precision
 from chronospike.nn.meta_device import meta_device
 from chronospike.nn.surrogate import Surrogate
-from chronospike.rng import stream
 from chronospike.sampling.hybrid import HybridSampler, SamplingSettings
 from chronospike.sampling.tree import widths
 from chronospike.training.bagging import BagFitted
@@ -131,16 +122,6 @@ class SpikeNetNetwork(Network):
         graph = self.task.graph
         return SpikeNetModule(self.inputs, graph.num_classes, graph.num_steps, self.settings)
 
-    def new_module(self) -> nn.Module:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(stream(self.task.seed, "init"))
-            return self.make_module().to(self.task.device)
-
-    def for_task(self, task: Task) -> Self:
-        other = copy.copy(self)
-        other.task = task
-        return other
-
     def prepare(self, nodes: Nodes, epoch: int) -> TreeRows:
         return self.rows(nodes, epoch, "sampler")
 
@@ -166,9 +147,6 @@ class SpikeNetNetwork(Network):
 
         with evaluating(model), self.precision():
             return in_lanes(answer, nodes, lane, (model.classes, model.width), on_nodes)
-
-    def precision(self) -> AbstractContextManager[None]:
-        return product_precision(self.task.device, half=False)
 
     def description(self) -> dict[str, Any]:
         s, graph = self.settings, self.task.graph

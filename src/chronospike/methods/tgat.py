@@ -20,10 +20,8 @@ A node without history attends to nothing: its sum is zero. The published progra
 
 from __future__ import annotations
 
-import copy
 import math
-from contextlib import AbstractContextManager
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 import torch
@@ -35,11 +33,10 @@ from chronospike.config import AtLeastZero, Count, Dropout, Positive
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError
 from chronospike.methods.temporal_neighbours import Hop, Neighbourhood, TemporalNeighbours
-from chronospike.nn.dispatch import product_precision
 from chronospike.nn.meta_device import meta_device
 from chronospike.rng import stream
 from chronospike.training.gradient import GradientLearner
-from chronospike.training.lanes import aligned, aligned_width
+from chronospike.training.lanes import aligned, aligned_width, evaluating, in_lanes
 from chronospike.training.learner import Progress
 from chronospike.training.memory import require_device_bytes
 from chronospike.training.network import Network
@@ -221,16 +218,8 @@ class TGATNetwork(Network):
         self._neighbours = TemporalNeighbours(task.graph, task.device)
         self.module = self.new_module()
 
-    def new_module(self) -> TGATModule:
-        task = self.task
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(stream(task.seed, "init"))
-            return TGATModule(self.inputs, task.graph.num_classes, self.settings).to(task.device)
-
-    def for_task(self, task: Task) -> Self:
-        other = copy.copy(self)
-        other.task = task
-        return other
+    def make_module(self) -> TGATModule:
+        return TGATModule(self.inputs, self.task.graph.num_classes, self.settings)
 
     def prepare(self, nodes: Nodes, epoch: int) -> Neighbourhood:
         return self._around(nodes, stream(self.task.seed, "temporal neighbours", epoch))
@@ -245,30 +234,18 @@ class TGATNetwork(Network):
         labels = torch.from_numpy(self.task.labels(nodes)).to(self.task.device)
         return functional.cross_entropy(module(self._table, prepared)[0], labels).view(1)
 
-    @torch.no_grad()
     def infer(self, module: nn.Module, nodes: Nodes, on_nodes: Progress | None = None) -> tuple[Tensor, Tensor]:
-        model, device = cast(TGATModule, module), self.task.device
+        model = cast(TGATModule, module)
         # Not the task's seed: the networks of several folds have their own when they are trained, and one when loaded.
         key = stream(self.settings.seed, "temporal neighbours, inference")
-        lane = LANE if device.type == "cpu" else GPU_LANE
-        was_training = model.training
-        model.eval()
-        probabilities = torch.empty(len(nodes), model.classes, device=device)
-        embeddings = torch.empty(len(nodes), model.width, device=device)
-        for start in range(0, len(nodes), lane):
-            some = nodes[start : start + lane]
-            around = self._around(np.pad(some, (0, lane - len(some)), mode="edge"), key)
-            with self.precision():
-                logits, z = model(self._table, around, lane)
-            probabilities[start : start + lane] = logits.softmax(dim=1)[: len(some)]
-            embeddings[start : start + lane] = z[: len(some)]
-            if on_nodes is not None:
-                on_nodes(start + len(some), len(nodes))
-        model.train(was_training)
-        return probabilities.cpu(), embeddings.cpu()
+        lane = LANE if self.task.device.type == "cpu" else GPU_LANE
 
-    def precision(self) -> AbstractContextManager[None]:
-        return product_precision(self.task.device, half=False)
+        def answer(some: Nodes) -> tuple[Tensor, Tensor]:
+            logits, z = model(self._table, self._around(some, key), lane)
+            return logits.softmax(dim=1), z
+
+        with evaluating(model), self.precision():
+            return in_lanes(answer, nodes, lane, (model.classes, model.width), on_nodes)
 
     def description(self) -> dict[str, Any]:
         s = self.settings

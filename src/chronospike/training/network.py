@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
+from chronospike.nn.dispatch import product_precision
+from chronospike.rng import stream
 from chronospike.training.learner import Progress
 from chronospike.training.task import Nodes, Task
 
@@ -31,13 +34,21 @@ class Network(ABC):
     loss_terms: ClassVar[tuple[str, ...]] = ()
     notes: tuple[str, ...] = ()
 
-    @abstractmethod
+    def make_module(self) -> nn.Module:
+        """A module on the CPU with initial weights by torch's own generator."""
+        raise NotImplementedError
+
     def new_module(self) -> nn.Module:
         """A module on the task's device with the initial weights of its seed; torch's own generator is left alone."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(stream(self.task.seed, "init"))
+            return self.make_module().to(self.task.device)
 
-    @abstractmethod
     def for_task(self, task: Task) -> Self:
         """The same module for a task of the same graph with another split or last step; inputs are shared."""
+        other = copy.copy(self)
+        other.task = task
+        return other
 
     @abstractmethod
     def losses(self, module: nn.Module, prepared: Any, nodes: Nodes) -> Tensor:
@@ -57,7 +68,7 @@ class Network(ABC):
 
     def precision(self) -> AbstractContextManager[None]:
         """Around every forward and backward pass: how products are taken."""
-        return nullcontext()
+        return product_precision(self.task.device, half=False)
 
     def new_step(self, context: StepContext) -> Step | None:
         """A way of its own to do a training step; None for the plain one."""
