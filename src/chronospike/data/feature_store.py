@@ -46,11 +46,16 @@ Shape = tuple[int, int, int]
 class StepMaker(Protocol):
     """Makes the features of one step after another; its state, if it has any, survives an interruption."""
 
-    def make_step(self, step: int) -> NDArray[Any]: ...
+    def make_step(self, step: int) -> NDArray[Any]:
+        """`[N, d]` features of `step`."""
 
-    def save_state(self) -> dict[str, NDArray[Any]]: ...
+    def save_state(self) -> dict[str, NDArray[Any]]:
+        """What the next step needs of those before it: nothing where the steps do not depend on each other."""
+        return {}
 
-    def load_state(self, state: dict[str, NDArray[Any]]) -> None: ...
+    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """The inverse of `save_state`."""
+        return
 
 
 @dataclass(frozen=True)

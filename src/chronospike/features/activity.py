@@ -5,17 +5,16 @@ The values mean the same on other graphs, so that a model that reads them can be
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from chronospike.data.activity import activity_summary, degrees_per_step
+from chronospike.data.feature_store import StepMaker
 from chronospike.data.graph import DynamicGraph
 from chronospike.features.options import Progress
 
 
-class ActivitySteps:
+class ActivitySteps(StepMaker):
     """Makes the features of one step after another."""
 
     def __init__(self, graph: DynamicGraph, on_progress: Progress | None = None) -> None:
@@ -30,10 +29,3 @@ class ActivitySteps:
         if self.on_progress is not None:
             self.on_progress(step, step + 1, self.graph.num_steps)
         return table.astype(np.float32)
-
-    def save_state(self) -> dict[str, NDArray[Any]]:
-        """Nothing: the steps do not depend on each other."""
-        return {}
-
-    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        pass

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from chronospike.data.feature_store import write_features
+from chronospike.data.feature_store import StepMaker, write_features
 from chronospike.data.splits import Split
 from chronospike.data.storage import graph_key, open_graph
 from chronospike.errors import InputError
@@ -21,20 +21,14 @@ from chronospike.training.run_folder import RunFolder
 from chronospike.training.runs import load_run
 
 
-class _Steps:
-    """A `StepMaker` of what is there: `[S, N, d]`, S = 1 for one that all steps share."""
+class _Steps(StepMaker):
+    """What is there already: `[S, N, d]`, S = 1 for one that all steps share."""
 
     def __init__(self, values: NDArray[np.float32]) -> None:
         self.values = values
 
     def make_step(self, step: int) -> NDArray[np.float32]:
         return np.asarray(self.values[min(step, len(self.values) - 1)])
-
-    def save_state(self) -> dict[str, NDArray[Any]]:
-        return {}
-
-    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        return
 
 
 def store_embeddings(
