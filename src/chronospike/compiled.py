@@ -23,6 +23,9 @@ from numba.core.caching import FunctionCache
 from numba.core.serialize import dumps
 from numpy.typing import NDArray
 
+# For `fastmath`: sums may use vector instructions, and nothing assumes that there are no NaNs.
+FAST = {"reassoc", "contract", "nsz", "arcp"}
+
 
 def njit(function: Any = None, *, cache: bool = True, nogil: bool = True, **options: Any) -> Any:
     """`numba.njit` that caches, and lets other threads run meanwhile."""

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chronospike.cache_hints import prefetch
-from chronospike.compiled import njit
+from chronospike.compiled import FAST, njit
+from chronospike.data.feature_store import StepMaker
 from chronospike.data.graph import DynamicGraph
 from chronospike.features.options import FastRP, Progress
 from chronospike.features.walks import Snapshot, cumulative_snapshot, derive_key
@@ -75,7 +76,7 @@ def _throw_dice(projection: Any, keys: Any, base: Any, low: Any, high: Any) -> N
             row[d] = root if die == 0 else -root if die == 1 else np.float32(0)
 
 
-@njit(fastmath={"reassoc", "contract", "nsz", "arcp"})
+@njit(fastmath=FAST)
 def _average(
     indptr: Any, degrees: Any, neighbours: Any, source: Any, target: Any, total: Any, weight: Any, low: Any, high: Any
 ) -> None:
@@ -104,7 +105,7 @@ def _average(
                 sums[d] += factor * out[d]
 
 
-class FastRPSteps:
+class FastRPSteps(StepMaker):
     """Makes the steps of a graph with one projection."""
 
     def __init__(self, graph: DynamicGraph, options: FastRP, on_progress: Progress | None = None) -> None:
@@ -118,10 +119,3 @@ class FastRPSteps:
         if self.on_progress is not None:
             self.on_progress(step, step + 1, self.graph.num_steps)
         return table
-
-    def save_state(self) -> dict[str, NDArray[Any]]:
-        """Nothing: the steps do not depend on each other."""
-        return {}
-
-    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        pass

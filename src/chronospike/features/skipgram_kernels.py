@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 
 from chronospike.cache_hints import prefetch
-from chronospike.compiled import njit
+from chronospike.compiled import FAST, njit
 from chronospike.features.noise import draw_noise
 from chronospike.rng_kernels import below_numba, derive_numba
 
-# What lets the compiler use vector instructions for sums, and nothing that assumes there are no NaNs.
-FAST = {"reassoc", "contract", "nsz", "arcp"}
 ROWS = 4
 _AHEAD = 2
 

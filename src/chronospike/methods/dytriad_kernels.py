@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chronospike.compiled import njit
+from chronospike.compiled import FAST, njit
 from chronospike.methods.step_graphs import Edges
 from chronospike.methods.triads import Triads
 from chronospike.threads import run_chunks
@@ -31,8 +31,6 @@ Table = NDArray[np.float32]
 EPSILON = 1e-8
 # Nodes whose rows of two steps stay in the cache together.
 _BLOCK = 64
-# What lets the compiler use vector instructions for sums, and nothing that assumes there are no NaNs.
-_FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 
 class Objective(NamedTuple):
@@ -147,7 +145,7 @@ def _slot(row: Any, slots: Any, rows: Any, gradient: Any, pulls: Any, used: Any)
     return used + 1
 
 
-@njit(fastmath=_FAST, forceinline=True)
+@njit(fastmath=FAST, forceinline=True)
 def _distance(values: Any, one: Any, other: Any) -> Any:
     x, y, total = values[one], values[other], np.float32(0)
     for k in range(values.shape[1]):
@@ -155,7 +153,7 @@ def _distance(values: Any, one: Any, other: Any) -> Any:
     return total
 
 
-@njit(fastmath=_FAST, forceinline=True)
+@njit(fastmath=FAST, forceinline=True)
 def _push(values: Any, gradient: Any, one: Any, other: Any, slot: Any, other_slot: Any, factor: Any) -> None:
     """The gradient of `factor / 2` times a squared distance."""
     x, y, dx, dy = values[one], values[other], gradient[slot], gradient[other_slot]
@@ -189,7 +187,7 @@ def _proximity(
     return used, loss / max(count, 1)
 
 
-@njit(fastmath=_FAST, forceinline=True)
+@njit(fastmath=FAST, forceinline=True)
 def _product(values: Any, row: Any, theta: Any) -> Any:
     x, total = values[row], np.float32(0)
     for k in range(values.shape[1]):
@@ -197,7 +195,7 @@ def _product(values: Any, row: Any, theta: Any) -> Any:
     return total
 
 
-@njit(fastmath=_FAST, forceinline=True)
+@njit(fastmath=FAST, forceinline=True)
 def _pull(values: Any, gradient: Any, theta: Any, theta_gradient: Any, row: Any, slot: Any, amount: Any) -> None:
     """The gradient of `amount` times the product of theta with a row, for both of them."""
     x, dx = values[row], gradient[slot]
@@ -266,7 +264,7 @@ def _sweep(
                     apart[block] += distance
 
 
-@njit(fastmath=_FAST, forceinline=True, error_model="numpy")
+@njit(fastmath=FAST, forceinline=True, error_model="numpy")
 def _move(
     values: Any, squares: Any, before: Any, row: Any, after: Any, i: Any, gradient: Any, slot: Any,
     back: Any, forth: Any, rate: Any,

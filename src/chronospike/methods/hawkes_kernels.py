@@ -18,12 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from chronospike.compiled import njit
+from chronospike.compiled import FAST, njit
 from chronospike.features.noise import draw_noise
 from chronospike.rng_kernels import derive_numba
 
-# What lets the compiler use vector instructions for sums, and nothing that assumes there are no NaNs.
-FAST = {"reassoc", "contract", "nsz", "arcp"}
 # Added to a probability before its logarithm is taken, as in the published programs.
 _SMALL = 1e-6
 _SPREAD, _U32 = np.uint64(2654435761), np.uint64(32)

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from chronospike.cache_hints import prefetch
-from chronospike.compiled import njit
+from chronospike.compiled import FAST, njit
 from chronospike.methods.hawkes_kernels import (
-    FAST,
     add_row,
     attract,
     intensities,
