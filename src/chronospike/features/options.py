@@ -23,9 +23,19 @@ Progress = Callable[[int, int, int], None]
 
 
 class _Method:
-    """What the options of all methods share."""
+    """What the options of all methods share.
+
+    Attributes:
+        name: of the method.
+        unit: of progress reports.
+    """
 
     name: ClassVar[str]
+    unit: ClassVar[str] = "steps"
+
+    def place(self, device: str) -> str:
+        """Where the values are made, if that changes them a little; else nothing."""
+        return ""
 
     def recipe(self) -> dict[str, Any]:
         """What the values depend on, for the feature store."""
@@ -72,7 +82,6 @@ class DeepWalk(_Method):
         unseen: features of nodes without an edge so far: "noise" (as initialised by word2vec) or "zero".
         threads: CPU threads; by default all.
         seed: random seed.
-        unit: the unit of progress reports.
     """
 
     dimension: int = 128
@@ -102,7 +111,7 @@ class DeepWalk(_Method):
             raise InputError(f"deepwalk: unseen is {self.unseen!r}, and must be 'noise' or 'zero'")
 
     def place(self, device: str) -> str:
-        """Where the values are made, which changes them a little: `cpu1`, `cpu2` … by threads, or `gpu`."""
+        """`cpu1`, `cpu2` … by threads, or `gpu`."""
         return f"cpu{self.threads or default_threads()}" if device == "cpu" else "gpu"
 
 
@@ -116,7 +125,6 @@ class FastRP(_Method):
         normalization: the exponent β; below zero, neighbours with many edges count less.
         threads: CPU threads; by default all.
         seed: random seed of the projection.
-        unit: the unit of progress reports.
     """
 
     dimension: int = 128
@@ -125,7 +133,6 @@ class FastRP(_Method):
     threads: int | None = None
     seed: int = 0
     name: ClassVar[str] = "fastrp"
-    unit: ClassVar[str] = "steps"
 
     def __post_init__(self) -> None:
         self._require(dimension=1, seed=0, threads=1)
@@ -139,10 +146,6 @@ class FastRP(_Method):
         if not -10 <= self.normalization <= 10:
             raise InputError(f"fastrp: normalization is {self.normalization}, and must be in -10..10")
 
-    def place(self, device: str) -> str:
-        """Nothing: the values are the same wherever they are made."""
-        return ""
-
 
 @dataclass(frozen=True)
 class SVD(_Method):
@@ -153,7 +156,6 @@ class SVD(_Method):
         recency: an edge at step s weighs exp(-recency (1 - s / t)) in the features of step t.
         threads: CPU threads; by default all.
         seed: random seed of the initial projection.
-        unit: the unit of progress reports.
     """
 
     dimension: int = 128
@@ -161,7 +163,6 @@ class SVD(_Method):
     threads: int | None = None
     seed: int = 0
     name: ClassVar[str] = "svd"
-    unit: ClassVar[str] = "steps"
 
     def __post_init__(self) -> None:
         self._require(dimension=1, seed=0, threads=1)
@@ -170,29 +171,20 @@ class SVD(_Method):
             raise InputError(f"svd: recency is {self.recency}, and must be in 0..100")
 
     def place(self, device: str) -> str:
-        """Where the values are made, which decides their last digits: on the CPU, by its threads."""
+        """On the CPU, by its threads, which decide the last digits."""
         return f"cpu{self.threads or default_threads()}"
 
 
 @dataclass(frozen=True)
 class Activity(_Method):
-    """No options: degrees, their spread over time and the time since the last edge, of each node up to each step.
-
-    Attributes:
-        unit: the unit of progress reports.
-    """
+    """No options: degrees, their spread over time and the time since the last edge, of each node up to each step."""
 
     name: ClassVar[str] = "activity"
-    unit: ClassVar[str] = "steps"
 
     @property
     def dimension(self) -> int:
         """log(1 + degree) in the step, and the columns of `activity_summary`."""
         return 1 + SUMMARY_WIDTH
-
-    def place(self, device: str) -> str:
-        """Nothing: the values are the same wherever they are made."""
-        return ""
 
 
 @dataclass(frozen=True)
