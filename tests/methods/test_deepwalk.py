@@ -14,7 +14,7 @@ from chronospike.data.events import Events, Steps
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
 from chronospike.errors import InputError
-from chronospike.features.deepwalk import CpuTrainer, HierarchicalTrainer
+from chronospike.features.deepwalk import CpuTrainer
 from chronospike.features.skipgram import initial_tables
 from chronospike.methods import deepwalk
 from chronospike.methods.deepwalk import DeepWalkLearner, DeepWalkSettings, SkipGramEmbedder
@@ -207,7 +207,9 @@ def test_later_edges_change_nothing() -> None:
 def test_hierarchical_softmax_is_trained_on_the_cpu_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     learner, notes = DeepWalkLearner(settings(objective="both")), list[str]()
     task = replace(task_of(small_graph()), device=torch.device("cuda"))
-    assert isinstance(learner.embedder(task).trainer, HierarchicalTrainer)
+    trainer = learner.embedder(task).trainer
+    assert isinstance(trainer, CpuTrainer)
+    assert trainer.tree is not None
     monkeypatch.setattr(EmbeddingLearner, "fit", nothing)
     learner.fit(task, FitContext(on_note=notes.append))
     assert notes == ["hierarchical softmax is trained on the CPU; on a GPU there is only objective=negative"]

@@ -35,6 +35,10 @@ class CpuTrainer:
     Args:
         bias: of walks that remember the node before.
         key: of the walks that are counted for the noise, where they are not uniform.
+        hierarchical: train hierarchical softmax; with no negatives in the schedule it is the only objective.
+
+    Attributes:
+        tree, inner: of hierarchical softmax: the tree, and `[V - 1, d]` the rows of its inner nodes, zero at first.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class CpuTrainer:
         threads: int | None,
         bias: Bias = UNIFORM,
         key: int = 0,
+        hierarchical: bool = False,
     ) -> None:
         self.snapshot, self.tables, self.length, self.threads, self.bias = snapshot, tables, length, threads, bias
         if bias.is_uniform:
@@ -54,6 +59,9 @@ class CpuTrainer:
         self.noise = noise_table(self.visits)
         self.tree: HuffmanTree | None = None
         self.inner: Table | None = None
+        if hierarchical:
+            self.tree = huffman_tree(self.visits)
+            self.inner = np.zeros((len(self.tree.parents) // 2, tables[0].shape[1]), dtype=np.float32)
 
     def train_pass(
         self, starts: NDArray[np.int32], schedule: Schedule, on_walks: OnWalks | None, loss: MeanLoss | None = None
@@ -65,38 +73,11 @@ class CpuTrainer:
     @property
     def learned(self) -> dict[str, Table]:
         """Everything that training changes, by name."""
-        return {"inputs": self.tables[0], "outputs": self.tables[1]}
+        inner = {} if self.inner is None else {"inner": self.inner}
+        return {"inputs": self.tables[0], "outputs": self.tables[1], **inner}
 
     def finish(self) -> Tables:
         return self.tables
-
-
-class HierarchicalTrainer(CpuTrainer):
-    """`CpuTrainer` with hierarchical softmax. With no negatives in the schedule it is the only objective.
-
-    Attributes:
-        inner: `[V - 1, d]` the rows of the tree's inner nodes, which begin at zero.
-    """
-
-    tree: HuffmanTree
-    inner: Table
-
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        tables: Tables,
-        length: int,
-        threads: int | None,
-        bias: Bias = UNIFORM,
-        key: int = 0,
-    ) -> None:
-        super().__init__(snapshot, tables, length, threads, bias, key)
-        self.tree = huffman_tree(self.visits)
-        self.inner = np.zeros((len(self.tree.parents) // 2, tables[0].shape[1]), dtype=np.float32)
-
-    @property
-    def learned(self) -> dict[str, Table]:
-        return {**super().learned, "inner": self.inner}
 
 
 def make_trainer(

@@ -18,7 +18,7 @@ from chronospike.config import Count, Positive
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError
 from chronospike.features.biased_walks import UNIFORM, Bias
-from chronospike.features.deepwalk import CpuTrainer, HierarchicalTrainer, make_trainer
+from chronospike.features.deepwalk import CpuTrainer, make_trainer
 from chronospike.features.skipgram import MeanLoss, Schedule, initial_tables
 from chronospike.features.walks import cumulative_snapshot, sorted_rows, walk_starts
 from chronospike.methods.embedding import (
@@ -93,15 +93,11 @@ class SkipGramEmbedder(Embedder):
         self.trainer: CpuTrainer | GpuTrainer | None = None
         if self.snapshot.degrees.any():
             key = stream(task.seed, "counted walks")
+            walks = self.snapshot, (inputs, outputs), settings.length
             if settings.objective == "negative":
-                device = str(task.device)
-                self.trainer = make_trainer(
-                    self.snapshot, (inputs, outputs), settings.length, device, threads, bias, key
-                )
+                self.trainer = make_trainer(*walks, str(task.device), threads, bias, key)
             else:
-                self.trainer = HierarchicalTrainer(
-                    self.snapshot, (inputs, outputs), settings.length, threads, bias, key
-                )
+                self.trainer = CpuTrainer(*walks, threads, bias, key, hierarchical=True)
         found = {"inputs": inputs, "outputs": outputs} if self.trainer is None else self.trainer.learned
         self._learned: dict[str, Tensor] = {name: torch.as_tensor(table) for name, table in found.items()}
         self.parameters = sum(table.numel() for table in self._learned.values())
