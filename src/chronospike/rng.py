@@ -64,6 +64,11 @@ def derive_torch(key: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     return z ^ _shift_right(z, 31)
 
 
+def below_torch(word: torch.Tensor, bound: torch.Tensor | int) -> torch.Tensor:
+    """A uniform integer in 0..bound-1 from the upper half of each word; `bound` is at most 2^31."""
+    return (_shift_right(word, 32) * bound) >> 32
+
+
 def _shift_right(word: torch.Tensor, bits: int) -> torch.Tensor:
     # torch shifts the sign in; the mask takes it out again.
     return (word >> bits) & ((1 << (64 - bits)) - 1)

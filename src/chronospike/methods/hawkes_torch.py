@@ -10,10 +10,10 @@ from torch import Tensor
 
 from chronospike.features.noise import NoiseTable
 from chronospike.methods.event_history import EventRecords
-from chronospike.rng import derive_torch, signed
+from chronospike.rng import below_torch, derive_torch, signed
 
 _SMALL = 1e-6
-_LOW_31, _LOW_32 = 2**31 - 1, 2**32 - 1
+_LOW_31 = 2**31 - 1
 
 
 class TensorSlots(NamedTuple):
@@ -66,7 +66,7 @@ class DeviceRecords:
         """`[B, count]` noise nodes: `draw_noise`."""
         own = derive_torch(torch.tensor(signed(key), device=place.device), place)
         words = derive_torch(own[:, None], torch.arange(count, device=place.device))
-        slot = (((words >> 32) & _LOW_32) * len(self.aliases)) >> 32
+        slot = below_torch(words, len(self.aliases))
         stays = (words & _LOW_31) < self.thresholds[slot]
         return torch.where(stays, self.noise_nodes[slot], self.aliases[slot])
 

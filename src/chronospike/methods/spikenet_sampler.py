@@ -28,17 +28,10 @@ from torch import Tensor
 from chronospike.data.csr import history_and_snapshot
 from chronospike.data.graph import DynamicGraph
 from chronospike.methods.step_graphs import StepGraphs, step_graphs
-from chronospike.rng import derive_torch, signed
+from chronospike.rng import below_torch, derive_torch, signed
 from chronospike.sampling.hybrid import SamplingSettings
 from chronospike.sampling.tree import NeighbourTree, widths
 from chronospike.training.task import Nodes
-
-_LOW_32 = 2**32 - 1
-
-
-def below(words: Tensor, bound: Tensor) -> Tensor:
-    """A uniform integer in 0..bound-1 from the upper half of each word; `bound` is at most 2^31."""
-    return (((words >> 32) & _LOW_32) * bound) >> 32
 
 
 def official_picks(words: Tensor, degree: Tensor) -> Tensor:
@@ -47,7 +40,7 @@ def official_picks(words: Tensor, degree: Tensor) -> Tensor:
     has_few, picks = degree <= count, list[Tensor]()
     for slot in range(count):
         newest = degree - count + slot
-        drawn = below(words[..., slot], torch.where(has_few, degree, newest))
+        drawn = below_torch(words[..., slot], torch.where(has_few, degree, newest))
         is_taken = torch.zeros_like(has_few)
         for earlier in picks:
             is_taken |= drawn == earlier

@@ -19,9 +19,7 @@ from torch import Tensor
 
 from chronospike.data.graph import DynamicGraph
 from chronospike.methods.step_graphs import step_graphs
-from chronospike.rng import derive, derive_torch, signed
-
-_LOW_32 = 2**32 - 1
+from chronospike.rng import below_torch, derive, derive_torch, signed
 
 
 class Targets(NamedTuple):
@@ -106,7 +104,7 @@ class TemporalNeighbours:
         else:
             own = derive_torch(torch.tensor(signed(key), device=self._device), self._node_keys[targets.nodes])
             words = derive_torch(derive_torch(own[:, None], length), slots)
-            position = (((words >> 32) & _LOW_32) * length) >> 32
+            position = below_torch(words, length)
             present = (length > 0).expand(-1, count)
         place = torch.where(present, self._starts[targets.nodes][:, None] + position, len(self._nodes) - 1)
         return SampledEvents(self._nodes[place].long(), self._steps[place].long(), present)
