@@ -23,17 +23,13 @@ class Scores:
     confusion: tuple[tuple[int, ...], ...]
 
 
-def confusion_matrix(truth: Tensor, predicted: Tensor, classes: int) -> Tensor:
-    """`[C, C]` counts, true class by predicted class, on the device of the inputs."""
-    return torch.bincount(truth * classes + predicted, minlength=classes * classes).view(classes, classes)
-
-
-def scores(confusion: Tensor) -> Scores:
-    """F1 scores from a confusion matrix.
+def score_predictions(truth: Tensor, predicted: Tensor, classes: int) -> Scores:
+    """F1 scores of predicted classes `[K]` against true ones `[K]`.
 
     Macro-F1 averages over the classes that occur or are predicted, as scikit-learn does; Micro-F1 of
     single-label classification is the share that is right.
     """
+    confusion = torch.bincount(truth * classes + predicted, minlength=classes * classes).view(classes, classes)
     counts = confusion.double().cpu()
     right = counts.diagonal()
     occurring = counts.sum(dim=1) + counts.sum(dim=0)
@@ -43,8 +39,3 @@ def scores(confusion: Tensor) -> Scores:
     micro = (right.sum() / counts.sum().clamp(min=1)).item()
     table = tuple(tuple(int(n) for n in row) for row in counts.long().tolist())
     return Scores(macro, micro, tuple(f1.tolist()), table)
-
-
-def score_predictions(truth: Tensor, predicted: Tensor, classes: int) -> Scores:
-    """F1 scores of predicted classes `[K]` against true ones `[K]`."""
-    return scores(confusion_matrix(truth, predicted, classes))
