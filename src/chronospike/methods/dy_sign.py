@@ -263,8 +263,7 @@ class DySIGNNetwork(FullGraphNetwork[DySIGNSettings]):
         return self.task.graph.num_steps if self.settings.readout == "concat" else 0
 
     def make_module(self) -> DySIGN:
-        assert self.task.features is not None
-        return DySIGN(self.task.features.width, self.task.graph.num_classes, self.settings, self.readout_steps)
+        return DySIGN(self.width, self.task.graph.num_classes, self.settings, self.readout_steps)
 
     def batch_nodes(self, wanted: int, train: int) -> int:
         return min(wanted, train) if self.is_local else train
@@ -316,11 +315,10 @@ class DySIGNNetwork(FullGraphNetwork[DySIGNSettings]):
         }
 
     def description(self) -> dict[str, Any]:
-        assert self.task.features is not None
         s = self.settings
         return {
             "method": "dy-sign",
-            "inputs": self.task.features.width,
+            "inputs": self.width,
             "hidden": s.hidden,
             "width": s.width,
             "compensation": s.compensation,

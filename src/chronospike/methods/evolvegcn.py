@@ -217,9 +217,8 @@ class EvolveGCNNetwork(FullGraphNetwork[EvolveGCNSettings]):
         self.seen = Seen(torch.from_numpy(np.array(first)).to(task.device), tuple(counts.tolist()))
 
     def make_module(self) -> EvolveGCN:
-        assert self.task.features is not None
-        s, width, classes = self.settings, self.task.features.width, self.task.graph.num_classes
-        return EvolveGCN(width, s.hidden, s.head, classes, s.variant)
+        s = self.settings
+        return EvolveGCN(self.width, s.hidden, s.head, self.task.graph.num_classes, s.variant)
 
     def prepare(self, nodes: Nodes, epoch: int) -> Batch:
         # Those seen by a step are then the first ones, and nobody has to look for them.
@@ -264,12 +263,11 @@ class EvolveGCNNetwork(FullGraphNetwork[EvolveGCNSettings]):
             yield total / count
 
     def description(self) -> dict[str, Any]:
-        assert self.task.features is not None
         s = self.settings
         return {
             "method": "evolvegcn",
             "variant": s.variant,
-            "inputs": self.task.features.width,
+            "inputs": self.width,
             "hidden": s.hidden,
             "head": s.head,
             "classes": self.task.graph.num_classes,

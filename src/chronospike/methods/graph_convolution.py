@@ -26,7 +26,7 @@ from chronospike.training.lanes import evaluating
 from chronospike.training.learner import Progress
 from chronospike.training.memory import require_device_bytes
 from chronospike.training.network import Network
-from chronospike.training.node_features import NodeFeatures, input_width
+from chronospike.training.node_features import NodeFeatures, input_width, is_static
 from chronospike.training.settings import TrainingSettings
 from chronospike.training.task import Nodes, Task
 
@@ -177,8 +177,7 @@ def input_bytes(graph: DynamicGraph, width: int, kind: Kind, with_features: bool
         edges = sum(int(graph.history.step_offsets[:, step + 1].sum(dtype=np.int64)) for step in range(steps))
     else:
         edges = len(graph.snapshot.neighbours)
-    is_static = graph.features is not None and graph.features.ndim == 2 and width == input_width(graph)
-    blocks = (1 if is_static and not graph.made_features else steps) if with_features else 0
+    blocks = (1 if is_static(graph) and width == input_width(graph) else steps) if with_features else 0
     return 8 * (ways * edges + steps * nodes) + 4 * steps * nodes + 4 * (steps + blocks) * nodes * width
 
 
@@ -200,6 +199,11 @@ class FullGraphNetwork(Network, Generic[Kinds]):
     @abstractmethod
     def outputs(self, module: nn.Module, nodes: Nodes) -> tuple[Tensor, Tensor]:
         """Logits `[K, C]` and embeddings `[K, d]` of `nodes`, whatever else is asked for; without gradient."""
+
+    @property
+    def width(self) -> int:
+        """Inputs per node."""
+        return self.inputs.first_hop.shape[2]
 
     def set_task(self, task: Task) -> None:
         """Take another split, seed or last step; `inputs` are those of the task already."""

@@ -197,14 +197,11 @@ class MPNNLSTMNetwork(FullGraphNetwork[MPNNLSTMSettings]):
 
     @property
     def skip_width(self) -> int:
-        assert self.task.features is not None
-        steps = {"last": 1, "full": self.task.graph.num_steps, "none": 0}[self.settings.skip]
-        return steps * self.task.features.width
+        return {"last": 1, "full": self.task.graph.num_steps, "none": 0}[self.settings.skip] * self.width
 
     def make_module(self) -> MPNNLSTM:
-        assert self.task.features is not None
-        s, width, classes = self.settings, self.task.features.width, self.task.graph.num_classes
-        return MPNNLSTM(width, s.hidden, classes, s.dropout, self.skip_width)
+        s = self.settings
+        return MPNNLSTM(self.width, s.hidden, self.task.graph.num_classes, s.dropout, self.skip_width)
 
     def prepare(self, nodes: Nodes, epoch: int) -> tuple[Tensor, Tensor]:
         # A full batch has no order of its own, and ascending rows are read faster.
@@ -229,10 +226,9 @@ class MPNNLSTMNetwork(FullGraphNetwork[MPNNLSTMSettings]):
             yield
 
     def description(self) -> dict[str, Any]:
-        assert self.task.features is not None
         return {
             "method": "mpnn-lstm",
-            "inputs": self.task.features.width,
+            "inputs": self.width,
             "hidden": self.settings.hidden,
             "skip": self.skip_width,
             "classes": self.task.graph.num_classes,

@@ -29,7 +29,7 @@ from torch.nn import functional
 from chronospike.config import AtLeastZero, Count, Dropout, Positive, Share, Width
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError
-from chronospike.methods.spikenet_model import SpikeNetModule, TreeRows, feature_table, tree_rows
+from chronospike.methods.spikenet_model import SpikeNetModule, TreeRows, tree_rows
 from chronospike.methods.spikenet_sampler import OfficialSampler, sampler_bytes, undirected
 from chronospike.nn.meta_device import meta_device
 from chronospike.nn.surrogate import Surrogate
@@ -39,7 +39,7 @@ from chronospike.training.bagging import BagFitted
 from chronospike.training.gradient import GradientFitted, GradientLearner
 from chronospike.training.lanes import aligned_width, evaluating, in_lanes
 from chronospike.training.learner import Progress
-from chronospike.training.memory import require_device_bytes
+from chronospike.training.memory import COPIES_OF_WEIGHTS, require_device_bytes
 from chronospike.training.network import Network
 from chronospike.training.node_features import input_width, is_static
 from chronospike.training.run_folder import RunFolder
@@ -49,8 +49,6 @@ from chronospike.training.weights import description, load_weights
 
 # Inference sees so many roots at a time: see `lanes`.
 LANE, GPU_LANE = 256, 2048
-# Weights, two moments of AdamW and the best weights so far.
-_COPIES_OF_WEIGHTS = 4
 
 
 class SpikeNetSettings(TrainingSettings):
@@ -106,7 +104,8 @@ class SpikeNetNetwork(Network):
         s, graph, device = settings, task.graph, task.device
         self.task, self.settings = task, settings
         self.inputs, self._static = task.features.width, task.features.static
-        self._table = feature_table(task.features, device)
+        # `[T N, F]`, step after step, or `[N, F]` where all steps are the same; with zeros behind rows, see `aligned`.
+        self._table = task.features.table(device, width=aligned_width(self.inputs)).flatten(0, 1)
         self._sampler: OfficialSampler | HybridSampler
         if s.sampler == "official":
             self._sampler = OfficialSampler(graph, s.sampling(), device)
@@ -200,7 +199,7 @@ class SpikingLearner(GradientLearner[Kind]):
             batch += steps * held * channels * roots * sum(hops[: len(hops) - 1 - number])
         shared = graph.history.nbytes + graph.snapshot.nbytes
         neighbours = sampler_bytes(graph) if s.sampler == "official" else shared
-        return 4 * (_COPIES_OF_WEIGHTS * parameters + table + batch) + neighbours
+        return 4 * (COPIES_OF_WEIGHTS * parameters + table + batch) + neighbours
 
     @property
     def memory_advice(self) -> str:

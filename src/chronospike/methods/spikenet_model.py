@@ -11,8 +11,7 @@ from torch.nn import functional
 from chronospike.nn.dispatch import Implementation, neuron_kernel
 from chronospike.nn.lif import LIFParameters, lif_sequence
 from chronospike.sampling.tree import NeighbourTree, widths
-from chronospike.training.lanes import aligned, aligned_width
-from chronospike.training.node_features import NodeFeatures
+from chronospike.training.lanes import aligned
 
 if TYPE_CHECKING:
     from chronospike.methods.spikenet import SpikeNetSettings
@@ -150,14 +149,6 @@ def neighbour_means(rows: Tensor, roots: int, fanouts: tuple[int, ...]) -> tuple
     if len(means) == 1:
         return hops[0], means[0]
     return torch.cat(hops[:-1], dim=1), torch.cat(means, dim=1)
-
-
-def feature_table(features: NodeFeatures, device: torch.device) -> Tensor:
-    """`[T N, F]`, step after step, or `[N, F]` where all steps are the same; with zeros behind rows, see `aligned`."""
-    table = torch.zeros(features.blocks, features.num_nodes, aligned_width(features.width), device=device)
-    for step in range(features.blocks):
-        table[step, :, : features.width].copy_(torch.from_numpy(features.at(step)))
-    return table.flatten(0, 1)
 
 
 def tree_rows(table: Tensor, tree: NeighbourTree, stride: int) -> TreeRows:

@@ -38,9 +38,9 @@ from chronospike.rng import stream
 from chronospike.training.gradient import GradientLearner
 from chronospike.training.lanes import aligned, aligned_width, evaluating, in_lanes
 from chronospike.training.learner import Progress
-from chronospike.training.memory import require_device_bytes
+from chronospike.training.memory import COPIES_OF_WEIGHTS, require_device_bytes
 from chronospike.training.network import Network
-from chronospike.training.node_features import NodeFeatures, input_width, is_static
+from chronospike.training.node_features import input_width, is_static
 from chronospike.training.settings import TrainingSettings
 from chronospike.training.task import Nodes, Task
 
@@ -49,8 +49,6 @@ LANE, GPU_LANE = 512, 4096
 # Of the published head.
 _HEAD_WIDTHS = (80, 10)
 _MASKED = -1e10
-# Weights, two moments of AdamW and the best weights so far.
-_COPIES_OF_WEIGHTS = 4
 
 
 class TGATSettings(TrainingSettings):
@@ -214,7 +212,8 @@ class TGATNetwork(Network):
         assert task.features is not None
         self.task, self.settings = task, settings
         self.inputs, self._static = task.features.width, task.features.static
-        self._table = _feature_rows(task.features, task.device)
+        # `[T N, F]`, step after step; `[N, F]` where all steps are the same.
+        self._table = task.features.table(task.device).flatten(0, 1)
         self._neighbours = TemporalNeighbours(task.graph, task.device)
         self.module = self.new_module()
 
@@ -253,20 +252,12 @@ class TGATNetwork(Network):
         return {**sizes, "layers": s.layers, "heads": s.heads, "edge_block": s.edge_block, "head": s.head}
 
 
-def _feature_rows(features: NodeFeatures, device: torch.device) -> Tensor:
-    """`[T N, F]`, step after step; `[N, F]` where all steps are the same."""
-    table = torch.empty(features.blocks, features.num_nodes, features.width, device=device)
-    for step in range(features.blocks):
-        table[step].copy_(torch.from_numpy(features.at(step)))
-    return table.flatten(0, 1)
-
-
 def least_bytes(graph: DynamicGraph, settings: TGATSettings, width: int, static: bool, train: int) -> int:
     """What a run takes at the least with `width` features: the features, the events, and one batch of training."""
     s, entries, nodes, steps = settings, len(graph.snapshot.neighbours), graph.num_nodes, graph.num_steps
     with meta_device():
         module = TGATModule(width, graph.num_classes, s)
-    weights = _COPIES_OF_WEIGHTS * sum(parameter.numel() for parameter in module.parameters())
+    weights = COPIES_OF_WEIGHTS * sum(parameter.numel() for parameter in module.parameters())
     table = (1 if static else steps) * nodes * width
     events = 2 * entries * (2 if graph.directed else 1) + nodes * (steps + 1) + 4 * nodes
     # A root draws some of its events more than once, and what follows is computed for each target once.

@@ -11,6 +11,8 @@ from chronospike.config import Settings
 from chronospike.errors import ChronoSpikeError, InputError
 from chronospike.memory import require_bytes, shortage
 
+# Weights, two moments of AdamW and the best weights so far.
+COPIES_OF_WEIGHTS = 4
 _ELSEWHERE = "or run with --device cpu"
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from chronospike.data.attributes import AttributeEncoder
 from chronospike.data.graph import DynamicGraph
@@ -89,3 +91,11 @@ class NodeFeatures:
         for made, (mean, std) in zip(self._made, self._statistics, strict=True):
             parts.append(apply(made[step][nodes], float(mean[step]), float(std[step])))
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+    def table(self, device: torch.device, dtype: torch.dtype = torch.float32, width: int | None = None) -> Tensor:
+        """`[blocks, N, D]` on a device; rows that are to be wider are filled up with zeros."""
+        shape = (self.blocks, self.num_nodes, width or self.width)
+        table = (torch.empty if shape[2] == self.width else torch.zeros)(shape, dtype=dtype, device=device)
+        for step in range(self.blocks):
+            table[step, :, : self.width].copy_(torch.from_numpy(self.at(step)))
+        return table

@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 from chronospike.data.graph import DynamicGraph
 from chronospike.memory import machine_bytes
 from chronospike.methods.chronospike.inference import GPU_LANE, LANE
-from chronospike.methods.chronospike.memory import COPIES_OF_WEIGHTS, known_bytes
+from chronospike.methods.chronospike.memory import known_bytes
 from chronospike.methods.chronospike.network import new_model, objective
 from chronospike.methods.chronospike.settings import ChronoSpikeSettings
 from chronospike.methods.chronospike.tree_inputs import RESIDENT_BYTES
@@ -36,7 +36,8 @@ from chronospike.nn.roots import RootInputs
 from chronospike.nn.tree_features import TreeFeatures
 from chronospike.sampling.batches import num_batches
 from chronospike.sampling.tree import widths
-from chronospike.training.node_features import input_width
+from chronospike.training.memory import COPIES_OF_WEIGHTS
+from chronospike.training.node_features import input_width, is_static
 from chronospike.training.task import split_for
 
 _PROBES = (2, 3, 4)
@@ -81,8 +82,7 @@ def estimate(graph: DynamicGraph, settings: ChronoSpikeSettings, features: int) 
     single = activation_bytes(model, s, plan, steps, batch)
     on_gpu = gpu_activation_bytes(model, s, steps, batch)
     itemsize = 4 if s.precision == "single" else 2
-    is_made = len(graph.made_features) > 0 or features > input_width(graph)
-    one_step = graph.features is not None and graph.features.ndim == 2 and not is_made
+    one_step = is_static(graph) and features <= input_width(graph)
     block = graph.num_nodes * features
     values = block if one_step else graph.num_steps * block
     table = 4 * values if 4 * values <= RESIDENT_BYTES else 0

@@ -13,11 +13,8 @@ from chronospike.methods.chronospike.tree_inputs import RESIDENT_BYTES
 from chronospike.nn.meta_device import meta_device
 from chronospike.nn.model import ChronoSpike
 from chronospike.sampling.tree import widths
-from chronospike.training.memory import require_device_bytes
-from chronospike.training.node_features import input_width
-
-# Weights, two moments of AdamW and the best weights so far.
-COPIES_OF_WEIGHTS = 4
+from chronospike.training.memory import COPIES_OF_WEIGHTS, require_device_bytes
+from chronospike.training.node_features import input_width, is_static
 
 
 def require_memory(
@@ -33,7 +30,7 @@ def require_memory(
     if on_gpu:
         require_device_bytes(needed, "this run", device, f"{lower_what(settings)}, set precision=half")
         return
-    static = graph.features is not None and graph.features.ndim == 2 and not graph.made_features and not to_make
+    static = is_static(graph) and not to_make
     table = 4 * graph.num_nodes * width * (1 if static else graph.num_steps)
     needed += table if table <= RESIDENT_BYTES else 0
     require_device_bytes(needed, "this run", device, lower_what(settings))

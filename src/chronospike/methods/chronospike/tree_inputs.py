@@ -44,9 +44,9 @@ class TreeInputs:
         size = features.blocks * features.num_nodes * features.width * dtype.itemsize
         room = _GPU_SHARE * free_bytes(device) if device.type == "cuda" else RESIDENT_BYTES
         if size <= room:
-            self._table = _resident(features, device, dtype)
+            self._table = features.table(device, dtype)
         elif device.type == "cuda":
-            on_host = _resident(features, torch.device("cpu"), dtype)
+            on_host = features.table(torch.device("cpu"), dtype)
             self.host = HostTable(on_host, degrees, int(room) // 2, device)
 
     @classmethod
@@ -90,13 +90,6 @@ class TreeInputs:
         for i, step in enumerate(steps):
             rows[i] = self._features.at(step, nodes[i])
         return torch.from_numpy(rows).to(self.device)
-
-
-def _resident(features: NodeFeatures, device: torch.device, dtype: torch.dtype) -> Tensor:
-    table = torch.empty((features.blocks, features.num_nodes, features.width), dtype=dtype, device=device)
-    for step in range(features.blocks):
-        table[step].copy_(torch.from_numpy(features.at(step)))
-    return table
 
 
 class LabelInputs:
