@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,24 +38,28 @@ class StepContext:
         return torch.nn.utils.clip_grad_norm_(self.network.module.parameters(), self.settings.clip or math.inf)
 
 
-class Step(Protocol):
+class Step(ABC):
     """How the loop does a batch."""
 
     @property
     def prepares(self) -> bool:
         """Whether `prepare` has anything to do."""
+        return False
 
     def prepare(self, nodes: Nodes, epoch: int) -> Any:
         """What a batch reads, made in any thread while another batch trains."""
+        return None
 
+    @abstractmethod
     def run(self, nodes: Nodes, epoch: int, number: int, prepared: Any = None) -> tuple[Tensor, bool]:
         """The losses of batch `number`, means over its nodes, and whether the weights have changed."""
 
     def finish(self) -> None:
         """Called after the last batch of an epoch."""
+        return
 
 
-class PlainStep:
+class PlainStep(Step):
     """One batch after the other, each operation launched by itself; gradients may be gathered over several batches."""
 
     prepares = True
@@ -80,6 +85,3 @@ class PlainStep:
                 c.optimiser.step()
                 c.optimiser.zero_grad()
         return losses.detach(), is_due
-
-    def finish(self) -> None:
-        pass

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from chronospike.nn.tree_features import TreeFeatures
-from chronospike.training.step import StepContext
+from chronospike.training.step import Step, StepContext
 from chronospike.training.task import Nodes
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Prepared:
     ready: torch.cuda.Event
 
 
-class CapturedStep:
+class CapturedStep(Step):
     """The step of a network whose features the GPU can read. A loss that is not finite shows after the epoch."""
 
     def __init__(self, context: StepContext, network: ChronoSpikeNetwork) -> None:
