@@ -34,10 +34,9 @@ from chronospike.features.make import with_features_for
 from chronospike.features.recipes import check_transfer, methods_for
 from chronospike.files import atomic_folder, read_json, write_json
 from chronospike.methods.chronospike.learner import ChronoSpikeLearner
-from chronospike.methods.chronospike.network import ChronoSpikeNetwork, architecture, describe
+from chronospike.methods.chronospike.network import ChronoSpikeNetwork, architecture, describe, rebuild
 from chronospike.methods.chronospike.root_table import root_widths
 from chronospike.methods.chronospike.settings import ChronoSpikeSettings
-from chronospike.methods.chronospike.weights import rebuild
 from chronospike.nn.model import Architecture, ChronoSpike
 from chronospike.training.bagging import FOLDS, BagFitted, loaded_bag, out_of_fold_table, read_out_of_fold
 from chronospike.training.final_stage import FinalStage

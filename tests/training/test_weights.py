@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from chronospike.errors import StorageError
-from chronospike.methods.chronospike.weights import rebuild
+from chronospike.methods.chronospike.network import rebuild
 from chronospike.nn.model import Architecture, ChronoSpike
 from chronospike.nn.tree_features import TreeFeatures
 from chronospike.training import weights

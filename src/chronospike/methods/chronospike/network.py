@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, fields, replace
+from pathlib import Path
 from typing import Any, Self, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from chronospike.errors import StorageError, one_line
 from chronospike.methods.chronospike.captured_step import CapturedStep
 from chronospike.methods.chronospike.inference import firing_rates, infer
 from chronospike.methods.chronospike.root_table import RootTable, root_widths
@@ -19,15 +22,18 @@ from chronospike.methods.chronospike.tree_inputs import LabelInputs, TreeInputs
 from chronospike.nn.dispatch import Choice, plan_kernels, product_precision
 from chronospike.nn.lif import AdaptiveLIF
 from chronospike.nn.losses import Objective
+from chronospike.nn.meta_device import meta_device
 from chronospike.nn.model import Architecture, ChronoSpike
 from chronospike.nn.tree_features import TreeFeatures
 from chronospike.rng import stream
 from chronospike.sampling.hybrid import HybridSampler
 from chronospike.sampling.tree import NeighbourTree
+from chronospike.training.bagging import FOLDS
 from chronospike.training.learner import Progress
 from chronospike.training.network import Network, balanced_class_weights
 from chronospike.training.step import Step, StepContext
 from chronospike.training.task import Nodes, Task
+from chronospike.training.weights import check_fit, description
 
 
 def architecture(settings: ChronoSpikeSettings, inputs: int, classes: int, directed: bool = False) -> Architecture:
@@ -43,6 +49,33 @@ def describe(a: Architecture) -> dict[str, Any]:
     known = ("met", "numbers", "sequence_channels", "head", "head_dropout")
     fields = {name: value for name, value in asdict(a).items() if name not in known or a.met or a.numbers}
     return {**fields, "hidden": list(a.hidden)}
+
+
+def rebuild(tensors: Mapping[str, Tensor], metadata: Mapping[str, str], path: Path) -> ChronoSpike | nn.ModuleList:
+    """The network that `load_weights` read from `path`, on the CPU, or with folds all of them, without a graph.
+
+    What does not fit its description is named.
+    """
+    try:
+        fields = description(metadata)
+        count = int(fields.pop(FOLDS, 0))
+        if not 0 <= count <= 100:
+            raise ValueError(f"{count} networks")
+        a = Architecture(**{**fields, "hidden": tuple(fields["hidden"])})
+
+        def new() -> ChronoSpike | nn.ModuleList:
+            return nn.ModuleList(ChronoSpike(a) for _ in range(count)) if count else ChronoSpike(a)
+
+        # Without storage first: a description may ask for any amount of memory, the tensors have a known size.
+        with meta_device():
+            expected = new().state_dict()
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise StorageError(f"{path} describes a network that cannot be built ({one_line(error)})") from error
+    check_fit(tensors, expected, path)
+    with torch.random.fork_rng(devices=[]):
+        model = new()
+    model.load_state_dict(dict(tensors))
+    return model
 
 
 def objective(settings: ChronoSpikeSettings) -> Objective:
