@@ -17,7 +17,7 @@ from chronospike.data.events import EventLog
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
 from chronospike.errors import GraphError, InputError
-from chronospike.methods import jodie, jodie_features
+from chronospike.methods import jodie
 from chronospike.methods.jodie import JODIE, JODIENetwork, JODIESettings
 from chronospike.methods.jodie_batches import Schedule, Span, batch_schedule, since_first, step_schedule
 from chronospike.methods.jodie_model import JODIEModule, Shape, pass_span, self_supervised_losses
@@ -542,7 +542,7 @@ def test_predictions_read_features_of_the_step_before() -> None:
 
 def test_features_are_read_again_where_they_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = _trained(_network())
-    monkeypatch.setattr(jodie_features, "available_bytes", lambda: 0)
+    monkeypatch.setattr(jodie, "available_bytes", lambda: 0)
     tight = _trained(_network())
     assert len(tight.features._kept) == 3
     assert same_weights(whole.module.state_dict(), tight.module.state_dict())

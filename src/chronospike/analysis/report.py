@@ -17,14 +17,7 @@ from chronospike.analysis.confusion import class_table, heat_map, merge_small, w
 from chronospike.analysis.findings import WEAK_F1, expectation, findings, headline
 from chronospike.analysis.parts import about_scores, part_rows, simple_rows
 from chronospike.analysis.probabilities import about_leaving_out, about_temperature, how_far_off, in_words
-from chronospike.analysis.run_files import (
-    Calibration,
-    Epoch,
-    MethodScores,
-    Metrics,
-    RunFiles,
-    read_run,
-)
+from chronospike.analysis.run_files import Calibration, Epoch, MethodScores, Metrics, RunFiles, read_run
 from chronospike.analysis.unlabelled import class_shares
 from chronospike.analysis.wording import GAP, LONGEST_NAME, count, counted, percent, shorten, visible
 from chronospike.config import Settings

@@ -21,14 +21,7 @@ from chronospike.features.biased_walks import UNIFORM, Bias
 from chronospike.features.deepwalk import CpuTrainer, make_trainer
 from chronospike.features.skipgram import MeanLoss, Schedule, initial_tables
 from chronospike.features.walks import cumulative_snapshot, sorted_rows, walk_starts
-from chronospike.methods.embedding import (
-    Embedder,
-    EmbeddingFitted,
-    EmbeddingLearner,
-    EmbeddingSettings,
-    OnBatch,
-    Table,
-)
+from chronospike.methods.embedding import Embedder, EmbeddingFitted, EmbeddingLearner, EmbeddingSettings, OnBatch, Table
 from chronospike.rng import stream
 from chronospike.training.learner import FitContext
 from chronospike.training.task import Task

@@ -91,9 +91,7 @@ class TriadEmbedder(Embedder):
         in_torch = task.device.type != "cpu" if in_torch is None else in_torch
         self.tables = self._device_tables(task.graph) if in_torch else self._host_tables(task.graph)
         self.parameters = int(np.prod(self.tables.values.shape)) + settings.dimension + 1
-        self._objective = Objective(
-            settings.learning_rate, settings.margin, settings.beta_smooth, settings.beta_triad
-        )  # fmt: skip
+        self._objective = Objective(settings.learning_rate, settings.margin, settings.beta_smooth, settings.beta_triad)
         self._choice = _Choice(self) if settings.selection == "reconstruction" else None
 
     def _host_tables(self, graph: DynamicGraph) -> HostTables:

@@ -173,9 +173,7 @@ class EmbeddingLearner(Learner[Embedding]):
             values = values[:, self._places(task.graph, keys, wanted)]
         return EmbeddingFitted(self, task, values, Cost(values.size), Classifier.of(classes, weights))
 
-    def _places(
-        self, graph: DynamicGraph, keys: NDArray[np.int64], wanted: NDArray[np.int64]
-    ) -> NDArray[np.int64]:  # fmt: skip
+    def _places(self, graph: DynamicGraph, keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where the nodes of another graph stand in the tables of the run."""
         order = np.argsort(keys)
         places = order[np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)]

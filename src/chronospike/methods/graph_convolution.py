@@ -27,7 +27,7 @@ from chronospike.training.learner import Progress
 from chronospike.training.memory import require_device_bytes
 from chronospike.training.network import Network
 from chronospike.training.node_features import NodeFeatures, input_width, is_static
-from chronospike.training.settings import TrainingSettings
+from chronospike.training.settings import Selection, TrainingSettings
 from chronospike.training.task import Nodes, Task
 
 # Activations up to this size are kept for the backward pass. A constant, so that all machines compute the same.
@@ -42,9 +42,7 @@ class FullGraphSettings(TrainingSettings):
     batch_size: Count = Field(1024, description="not used: every step uses all training nodes")
     learning_rate: Positive = 1e-3
     weight_decay: AtLeastZero = 0.0
-    selection: Literal["macro_f1", "micro_f1", "last"] = Field(
-        "micro_f1", description="validation score that selects the best epoch; 'last': use the last epoch"
-    )
+    selection: Selection = "micro_f1"
     patience: Count = Field(50, description="stop after this many epochs without a better validation score")
     graphs: Kind = Field(
         "cumulative", description="edges of all steps so far, or, with 'evolving', only of the step itself"

@@ -24,24 +24,17 @@ from torch.nn.functional import cross_entropy
 
 from chronospike.config import AtLeastZero, Count, Positive, Width
 from chronospike.data.graph import DynamicGraph
-from chronospike.methods.jodie_batches import (
-    Schedule,
-    Span,
-    batch_schedule,
-    count_batches,
-    span_numbers,
-    step_schedule,
-)
-from chronospike.methods.jodie_features import LEAST_BLOCKS, FeatureBlocks
+from chronospike.memory import available_bytes
+from chronospike.methods.jodie_batches import Schedule, Span, batch_schedule, count_batches, span_numbers, step_schedule
 from chronospike.methods.jodie_model import JODIEModule, Shape, final_states, pass_span, self_supervised_losses
 from chronospike.training.bagging import BagFitted
 from chronospike.training.gradient import GradientFitted, GradientLearner
 from chronospike.training.learner import Progress
 from chronospike.training.memory import require_device_bytes
 from chronospike.training.network import Network
-from chronospike.training.node_features import input_width
+from chronospike.training.node_features import NodeFeatures, input_width
 from chronospike.training.run_folder import RunFolder
-from chronospike.training.settings import TrainingSettings
+from chronospike.training.settings import Selection, TrainingSettings
 from chronospike.training.step import Step, StepContext
 from chronospike.training.task import Nodes, Task
 from chronospike.training.weights import description, load_weights
@@ -52,6 +45,8 @@ _MOST_NODES, _MOST_BATCHES = 100_000, 4096
 _INDEX_BYTES = 60
 # Nodes classified at once.
 _CHUNK = 65_536
+# Steps whose features are needed at once: a step, the one before it and the last.
+_LEAST_BLOCKS = 3
 # In place of the number of a bad span.
 _NONE = 2**62
 
@@ -62,9 +57,7 @@ class JODIESettings(TrainingSettings):
     epochs: Count = 50
     learning_rate: Positive = 1e-3
     weight_decay: AtLeastZero = 1e-5
-    selection: Literal["macro_f1", "micro_f1", "last"] = Field(
-        "micro_f1", description="validation score that selects the best epoch; 'last': use the last epoch"
-    )
+    selection: Selection = "micro_f1"
     patience: Count = Field(
         20, description="stop after this many epochs without a better validation score; never in the published program"
     )
@@ -89,6 +82,37 @@ class JODIESettings(TrainingSettings):
         1.0, description="weight of the self-supervised loss (partner prediction and smoothness)"
     )
     hidden: Width = Field(50, description="hidden units of the classifier")
+
+
+class FeatureBlocks:
+    """The features of all nodes at a step, on a device, with a row of zeros for "no node" at the end."""
+
+    def __init__(self, features: NodeFeatures, device: torch.device) -> None:
+        self._features, self._device = features, device
+        block = 4 * (features.num_nodes + 1) * features.width
+        free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_bytes()
+        # All are kept where they fit easily.
+        self._most = features.blocks if features.blocks * block <= free / 2 else _LEAST_BLOCKS
+        self._kept: dict[int, Tensor] = {}
+
+    def at(self, step: int) -> Tensor:
+        """`[N + 1, x]` of `step`."""
+        step = 0 if self._features.static else step
+        values = self._kept.pop(step, None)
+        if values is None:
+            while len(self._kept) >= self._most:
+                # The one that was used least recently.
+                del self._kept[next(iter(self._kept))]
+            values = torch.zeros(self._features.num_nodes + 1, self._features.width, device=self._device)
+            values[:-1] = torch.from_numpy(self._features.at(step))
+        self._kept[step] = values
+        return values
+
+    def before(self, step: int) -> Tensor:
+        """`[N + 1, x]` as they were before anything happened in `step`: zero before the first."""
+        if step == 0 and not self._features.static:
+            return torch.zeros(1, self._features.width, device=self._device).expand(self._features.num_nodes + 1, -1)
+        return self.at(step if self._features.static else step - 1)
 
 
 class JODIENetwork(Network):
@@ -206,17 +230,12 @@ class JODIENetwork(Network):
         return {"mode": self.mode, "spans": len(self.schedule.spans)}
 
 
-class SpanStep:
+class SpanStep(Step):
     """A pass over all spans with a step of the optimiser after each; nothing waits for the device before the end."""
-
-    prepares = False
 
     def __init__(self, context: StepContext, network: JODIENetwork) -> None:
         self.context, self.network = context, network
         self._rows = network.training_rows(network.task.split.train)
-
-    def prepare(self, nodes: Nodes, epoch: int) -> None:
-        return None
 
     def run(self, nodes: Nodes, epoch: int, number: int, prepared: Any = None) -> tuple[Tensor, bool]:
         c, network = self.context, self.network
@@ -237,9 +256,6 @@ class SpanStep:
         if int(first_bad) != _NONE:
             raise c.on_bad("loss or its gradient", int(first_bad))
         return totals / max(1, len(spans)), True
-
-    def finish(self) -> None:
-        pass
 
 
 def _mode(graph: DynamicGraph, last_step: int, settings: JODIESettings) -> Literal["tbatch", "snapshot"]:
@@ -284,7 +300,7 @@ class JODIE(GradientLearner[JODIESettings]):
         else:
             updates = min(2 * int(np.diff(log.step_offsets).max()), nodes)
         # The states, and what is made of them at the end; features of a step, of the one before and of the last.
-        tables = nodes * (4 * s.dimension + min(graph.num_steps, LEAST_BLOCKS) * width)
+        tables = nodes * (4 * s.dimension + min(graph.num_steps, _LEAST_BLOCKS) * width)
         # Of every update in a span the states around it and their gradient; what the partner is predicted from and as.
         values = 6 * s.dimension + (7 * (s.dimension + width) if s.self_supervised else 0)
         return 4 * (tables + updates * values) + _INDEX_BYTES * 2 * len(log)

@@ -43,7 +43,7 @@ from chronospike.training.memory import COPIES_OF_WEIGHTS, require_device_bytes
 from chronospike.training.network import Network
 from chronospike.training.node_features import input_width, is_static
 from chronospike.training.run_folder import RunFolder
-from chronospike.training.settings import TrainingSettings
+from chronospike.training.settings import Selection, TrainingSettings
 from chronospike.training.task import Nodes, Task
 from chronospike.training.weights import description, load_weights
 
@@ -77,9 +77,7 @@ class SpikeNetSettings(TrainingSettings):
     )
     weight_decay: AtLeastZero = 0.01
     clip: AtLeastZero = Field(0.0, description="maximum gradient norm; 0 turns clipping off")
-    selection: Literal["macro_f1", "micro_f1", "last"] = Field(
-        "micro_f1", description="validation score that selects the best epoch; 'last': use the last epoch"
-    )
+    selection: Selection = "micro_f1"
     patience: Count = Field(100, description="stop after this many epochs without a better validation score")
 
     def check(self) -> None:

@@ -41,7 +41,7 @@ from chronospike.training.learner import Progress
 from chronospike.training.memory import COPIES_OF_WEIGHTS, require_device_bytes
 from chronospike.training.network import Network
 from chronospike.training.node_features import input_width, is_static
-from chronospike.training.settings import TrainingSettings
+from chronospike.training.settings import Selection, TrainingSettings
 from chronospike.training.task import Nodes, Task
 
 # Inference sees so many targets at a time, always: products of other shapes may round differently.
@@ -73,9 +73,7 @@ class TGATSettings(TrainingSettings):
     head_dropout: Dropout = Field(0.3, description="inside the published head")
     learning_rate: Positive = 1e-3
     weight_decay: AtLeastZero = 0.0
-    selection: Literal["macro_f1", "micro_f1", "last"] = Field(
-        "micro_f1", description="validation score that selects the best epoch; 'last': use the last epoch"
-    )
+    selection: Selection = "micro_f1"
 
 
 class Linear(nn.Linear):

@@ -149,9 +149,7 @@ def start_references(references: Sequence[Learner[Any]], task: Task, learner: Le
     return {one.name: in_background(partial(one.fit, task)) for one in begun}
 
 
-def reference_scores(
-    fitted: Fitted, references: Sequence[Learner[Any]], started: Started
-) -> dict[str, dict[str, Any]]:  # fmt: skip
+def reference_scores(fitted: Fitted, references: Sequence[Learner[Any]], started: Started) -> dict[str, dict[str, Any]]:
     """Test scores of other methods that learn from the same labels, by their titles; none where no such node is."""
     if not len(fitted.split.train):
         return {}

@@ -9,6 +9,11 @@ from pydantic import Field
 from chronospike.config import AtLeastZero, Count, Dropout, Positive, Settings
 from chronospike.errors import InputError
 
+Selection = Annotated[
+    Literal["macro_f1", "micro_f1", "last"],
+    Field(description="validation score that selects the best epoch; 'last': use the last epoch"),
+]
+
 
 class TrainingSettings(Settings):
     """What the training loop reads."""
@@ -21,9 +26,7 @@ class TrainingSettings(Settings):
     weight_decay: AtLeastZero = 1e-4
     schedule: Literal["constant", "cosine"] = "constant"
     clip: AtLeastZero = Field(1.0, description="maximum gradient norm; 0 turns clipping off")
-    selection: Literal["macro_f1", "micro_f1", "last"] = Field(
-        "macro_f1", description="validation score that selects the best epoch; 'last': use the last epoch"
-    )
+    selection: Selection = "macro_f1"
     patience: Count = Field(10, description="stop after this many epochs without a better validation score")
     refit: bool = Field(
         False, description="afterwards, train again on training and validation nodes, for the best number of epochs"
