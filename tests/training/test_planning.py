@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from chronospike.methods.chronospike.learner import ChronoSpikeLearner
-from chronospike.methods.chronospike.quality import QUALITIES
+from chronospike.methods.chronospike.settings import QUALITIES
 from chronospike.training import planning
 from chronospike.training.planning import Rates, plan, plans, seconds, time_batches
 from chronospike.training.task import Task

@@ -368,7 +368,7 @@ def _new(
     values = owned_preset(name)
     method = method or str(values.get("method", DEFAULT))
     if quality is not None:
-        from chronospike.methods.chronospike.quality import QUALITIES
+        from chronospike.methods.chronospike.settings import QUALITIES
 
         if method != DEFAULT:
             raise InputError(f"--quality and --time-limit are only for {DEFAULT}, not for {method}")
