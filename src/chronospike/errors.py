@@ -30,10 +30,10 @@ class StorageError(InputError):
 
 
 class MissingPackageError(InputError):
-    """An optional package is needed for this and is not installed."""
+    """An optional package is needed for this and is not installed; `extra` is the one of ours that brings it."""
 
-    def __init__(self, package: str, purpose: str, extra: str | None = None) -> None:
-        way_out = f"pip install 'chronospike[{extra}]'" if extra else f"pip install {package}"
+    def __init__(self, package: str, purpose: str, extra: str) -> None:
+        way_out = f"pip install 'chronospike[{extra}]'"
         super().__init__(f"{purpose} needs the package '{package}', which is not installed. Run: {way_out}")
 
 

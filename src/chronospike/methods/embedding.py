@@ -144,14 +144,15 @@ class EmbeddingLearner(Learner[Embedding]):
 
             loss = embedder.train_epoch(epoch, tell)
             if not math.isfinite(loss):
-                raise InputError(f"the loss of epoch {epoch} is not finite. {self.divergence_advice}")
+                raise InputError(f"the loss of epoch {epoch} is not finite. Lower learning_rate")
             seconds = time.perf_counter() - began
             history.append(EpochReport(epoch, loss, math.nan, math.nan, math.nan, seconds, best=epoch + 1 == epochs))
             if run is not None:
                 run.append_epoch(history[-1])
                 now = time.perf_counter()
                 if now - last_saved > max(_SAVE_EVERY, took / _SAVING_SHARE) or epoch + 1 == epochs:
-                    _write_checkpoint(embedder, history, run.checkpoint)
+                    facts = {"history": [asdict(report) for report in history]}
+                    save_tensors(embedder.state(), run.checkpoint, facts, ())
                     last_saved, took = time.perf_counter(), time.perf_counter() - now
             if watcher is not None and watcher.on_epoch is not None:
                 watcher.on_epoch(history[-1])
@@ -197,11 +198,6 @@ class EmbeddingLearner(Learner[Embedding]):
     @property
     def memory_advice(self) -> str:
         return f"Lower dimension (now {self.settings.dimension})"
-
-    @property
-    def divergence_advice(self) -> str:
-        """What to change when the loss is not finite."""
-        return "Lower learning_rate"
 
     def require_memory(self, graph: DynamicGraph, to_make: int, train: int, device: torch.device) -> None:
         if device.type != "cuda":
@@ -273,11 +269,6 @@ class EmbeddingFitted(Fitted):
             _CLASSES: torch.from_numpy(self._classifier.classes),
         }
         save_tensors(tensors, run.weights, {"method": self._learner.name}, self.task.graph.class_names)
-
-
-def _write_checkpoint(embedder: Embedder, history: list[EpochReport], path: Path) -> None:
-    facts = {"history": [asdict(report) for report in history]}
-    save_tensors(embedder.state(), path, facts, ())
 
 
 def _read_checkpoint(embedder: Embedder, path: Path) -> list[EpochReport]:
