@@ -27,15 +27,14 @@ from numpy.typing import NDArray
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 
-def njit(function: Any = None, *, cache: bool = True, nogil: bool = True, **options: Any) -> Any:
+def njit(function: Any = None, **options: Any) -> Any:
     """`numba.njit` that caches, and lets other threads run meanwhile."""
     if function is None:
-        return functools.partial(njit, cache=cache, nogil=nogil, **options)
-    compiled = numba.njit(nogil=nogil, **options)(function)
-    if cache:
-        # Where no folder can be written, every process compiles for itself.
-        with suppress(RuntimeError):
-            compiled._cache = _Cache(function)
+        return functools.partial(njit, **options)
+    compiled = numba.njit(nogil=True, **options)(function)
+    # Where no folder can be written, every process compiles for itself.
+    with suppress(RuntimeError):
+        compiled._cache = _Cache(function)
     return compiled
 
 
