@@ -571,6 +571,7 @@ def test_the_bytes_of_a_training_step_are_counted(values: dict[str, Any]) -> Non
     learner = _learner(**{"hidden": 128, "width": 64, **values})
     task = make_task(small_graph(2000), learner.settings, CPU)
     network, train = learner.network(task), task.split.train
+    assert isinstance(network, DySIGNNetwork)
     nodes = train[: network.batch_nodes(1024, len(train))]
     prepared = network.prepare(nodes, 0)
     taken = max(live_trace(lambda: network.losses(network.module, prepared, nodes).backward()))

@@ -25,7 +25,6 @@ from chronospike.methods.tgat import (
     TGATNetwork,
     TGATSettings,
     TimeEncoding,
-    least_bytes,
 )
 from chronospike.training.learner import Fitted
 from chronospike.training.scoring import score_nodes
@@ -395,15 +394,15 @@ def test_a_bag_predicts_after_loading_what_it_predicted_before(
 
 def test_memory_counts_the_features_of_all_steps_once_if_they_are_the_same() -> None:
     graph, settings = small_graph(), _settings()
-    static, moving = (least_bytes(graph, settings, 8, static=static, train=60) for static in (True, False))
+    static, moving = (TGAT(settings).memory(graph, 8, static, 60) for static in (True, False))
     assert moving - static == 4 * 4 * 120 * 8
 
 
 def test_more_neighbours_and_larger_batches_need_more_memory() -> None:
     graph = small_graph()
-    base = least_bytes(graph, _settings(), 8, False, 90)
-    assert least_bytes(graph, _settings(neighbours=20), 8, False, 90) > base
-    assert least_bytes(graph, _settings(batch_size=90), 8, False, 90) > base
+    base = TGAT(_settings()).memory(graph, 8, False, 90)
+    assert TGAT(_settings(neighbours=20)).memory(graph, 8, False, 90) > base
+    assert TGAT(_settings(batch_size=90)).memory(graph, 8, False, 90) > base
 
 
 def test_a_graph_that_does_not_fit_is_refused_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -417,7 +416,7 @@ def test_a_graph_that_does_not_fit_is_refused_in_a_line(monkeypatch: pytest.Monk
 def test_a_dry_run_says_memory_first() -> None:
     graph = small_graph()
     found = TGAT(_settings()).estimate(graph, 8)
-    assert found["memory_bytes"] == least_bytes(graph, _settings(), 8, False, 90)
+    assert found["memory_bytes"] == TGAT(_settings()).memory(graph, 8, False, 90)
 
 
 @pytest.mark.gpu

@@ -25,7 +25,7 @@ from chronospike.config import AtLeastZero, Count, Dropout, Width
 from chronospike.methods.spikenet import SpikeNetNetwork, SpikeNetSettings, SpikingLearner
 from chronospike.methods.spikenet_model import SpikeNetModule, TreeRows
 from chronospike.nn.lif import inverse_softplus
-from chronospike.training.task import Nodes, Task
+from chronospike.training.task import Nodes
 
 # Delays are learned so many times as fast as weights.
 _DELAY_RATE = 10.0
@@ -154,12 +154,9 @@ def step_changes(spikes: Tensor) -> Tensor:
 class DelayDSGNNetwork(SpikeNetNetwork):
     """Delay-DSGN for a task."""
 
+    module_type = DelayDSGNModule
     settings: DelayDSGNSettings
     loss_terms: ClassVar[tuple[str, ...]] = ("classification_loss", "smoothness_loss")
-
-    def make_module(self) -> DelayDSGNModule:
-        graph = self.task.graph
-        return DelayDSGNModule(self.inputs, graph.num_classes, graph.num_steps, self.settings)
 
     def losses(self, module: nn.Module, prepared: TreeRows, nodes: Nodes) -> Tensor:
         logits, _, spikes = module(prepared, self.kernels)
@@ -177,10 +174,5 @@ class DelayDSGN(SpikingLearner[DelayDSGNSettings]):
     title = "Delay-DSGN"
     summary = "SpikeNet with learned delays of the neighbours' messages, reconstructed from its abstract"
     settings_type = DelayDSGNSettings
+    network_type = DelayDSGNNetwork
     held = 10
-
-    def module_of(self, width: int, classes: int, steps: int) -> DelayDSGNModule:
-        return DelayDSGNModule(width, classes, steps, self.settings)
-
-    def network(self, task: Task, training: bool = True) -> DelayDSGNNetwork:
-        return DelayDSGNNetwork(task, self.settings, training)

@@ -46,7 +46,7 @@ from chronospike.methods.graph_convolution import (
 )
 from chronospike.nn import dropout
 from chronospike.training.lanes import aligned, in_lanes
-from chronospike.training.task import Nodes, Task
+from chronospike.training.task import Nodes
 
 Adjacency = Sequence[Tensor | None]
 # The largest ‖F2‖ ‖W‖ / V².
@@ -333,9 +333,7 @@ class DySIGNLearner(FullGraphLearner[DySIGNSettings]):
     title = "Dy-SIGN"
     summary = "spiking graph layers at an equilibrium of their firing rates, by implicit differentiation"
     settings_type = DySIGNSettings
-
-    def network(self, task: Task, training: bool = True) -> DySIGNNetwork:
-        return DySIGNNetwork(task, self.settings)
+    network_type = DySIGNNetwork
 
     @property
     def memory_advice(self) -> str:

@@ -14,7 +14,7 @@ mean over steps of -O at 67 %. -O with the loss at the last step alone, which is
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from chronospike.config import Count, Positive, Width
 from chronospike.data.graph import DynamicGraph
 from chronospike.methods.graph_convolution import (
+    Call,
     FullGraphLearner,
     FullGraphNetwork,
     FullGraphSettings,
@@ -32,11 +33,9 @@ from chronospike.methods.graph_convolution import (
     input_bytes,
     kept,
     product,
-    recomputed,
 )
 from chronospike.training.task import Nodes, Task
 
-Call = Callable[..., Any]
 Variant = Literal["h", "o"]
 # Between which the slope of a negative input is drawn.
 _SLOPES = 1 / 8, 1 / 3
@@ -203,9 +202,7 @@ class Batch(NamedTuple):
 
 class EvolveGCNNetwork(FullGraphNetwork[EvolveGCNSettings]):
     def __init__(self, task: Task, settings: EvolveGCNSettings, recompute: bool = False) -> None:
-        self.with_features = settings.variant == "h"
-        self.call: Call = recomputed if recompute else kept
-        super().__init__(task, settings)
+        super().__init__(task, settings, recompute, with_features=settings.variant == "h")
         s = settings
         if (s.variant, s.objective, s.readout) == ("o", "last", "last") and task.last_step > 0:
             self.notes = (_LAST_ALONE,)
@@ -279,11 +276,7 @@ class EvolveGCNLearner(FullGraphLearner[EvolveGCNSettings]):
     title = "EvolveGCN"
     summary = "graph convolutions whose weights a recurrent cell moves from step to step"
     settings_type = EvolveGCNSettings
-
-    def network(self, task: Task, training: bool = True) -> EvolveGCNNetwork:
-        assert task.features is not None
-        recompute = self.recomputes(task.graph, task.features.width, len(task.split.train))
-        return EvolveGCNNetwork(task, self.settings, recompute)
+    network_type = EvolveGCNNetwork
 
     @property
     def memory_advice(self) -> str:

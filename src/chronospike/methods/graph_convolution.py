@@ -11,7 +11,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Literal, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
 import numpy as np
 import torch
@@ -24,7 +24,6 @@ from chronospike.methods.step_graphs import Kind, StepGraphs, step_graphs
 from chronospike.training.gradient import GradientLearner
 from chronospike.training.lanes import evaluating
 from chronospike.training.learner import Progress
-from chronospike.training.memory import require_device_bytes
 from chronospike.training.network import Network
 from chronospike.training.node_features import NodeFeatures, input_width, is_static
 from chronospike.training.settings import Selection, TrainingSettings
@@ -54,6 +53,7 @@ class FullGraphSettings(TrainingSettings):
 
 
 Kinds = TypeVar("Kinds", bound=FullGraphSettings)
+Call = Callable[..., Any]
 
 
 def normalised_adjacency(graphs: StepGraphs, neighbours: Tensor, step: int) -> Tensor:
@@ -182,14 +182,14 @@ def input_bytes(graph: DynamicGraph, width: int, kind: Kind, with_features: bool
 class FullGraphNetwork(Network, Generic[Kinds]):
     """A network that reads all nodes of all steps for every training step.
 
-    Attributes:
+    Args:
+        recompute: keep fewer activations; see `call`, by which a module is to call its layers.
         with_features: whether it reads X_t beside Â_t X_t.
     """
 
-    with_features = False
-
-    def __init__(self, task: Task, settings: Kinds) -> None:
-        self.settings = settings
+    def __init__(self, task: Task, settings: Kinds, recompute: bool = False, with_features: bool = False) -> None:
+        self.settings, self.with_features = settings, with_features
+        self.call: Call = recomputed if recompute else kept
         self.inputs = StepInputs.of(task, settings.graphs, self.with_features)
         self.set_task(task)
         self.module = self.new_module()
@@ -239,6 +239,13 @@ class FullGraphNetwork(Network, Generic[Kinds]):
 class FullGraphLearner(GradientLearner[Kinds]):
     """A method that brings a `FullGraphNetwork`, and counts what it needs before it takes it."""
 
+    network_type: ClassVar[type[FullGraphNetwork[Any]]]
+
+    def network(self, task: Task, training: bool = True) -> FullGraphNetwork[Kinds]:
+        assert task.features is not None
+        recompute = self.recomputes(task.graph, task.features.width, len(task.split.train))
+        return self.network_type(task, self.settings, recompute)
+
     @abstractmethod
     def activation_bytes(self, graph: DynamicGraph, width: int, train: int, recompute: bool) -> int:
         """Bytes of a training step on `train` nodes beside the inputs, gradients included."""
@@ -254,15 +261,10 @@ class FullGraphLearner(GradientLearner[Kinds]):
         once, twice = (self.activation_bytes(graph, width, train, recompute) for recompute in (False, True))
         return once > RECOMPUTE_ABOVE and 2 * twice < once
 
-    def memory(self, graph: DynamicGraph, width: int, train: int) -> int:
-        """Bytes on the device at the peak of a fit."""
+    def memory(self, graph: DynamicGraph, width: int, static: bool, train: int) -> int:
         again = self.recomputes(graph, width, train)
         return self.inputs_bytes(graph, width) + self.activation_bytes(graph, width, train, again)
 
-    def require_memory(self, graph: DynamicGraph, to_make: int, train: int, device: torch.device) -> None:
-        needed = self.memory(graph, input_width(graph) + to_make * self.settings.feature_dimension, train)
-        require_device_bytes(needed, f"{self.name} on this graph", device, self.memory_advice)
-
     def estimate(self, graph: DynamicGraph, width: int) -> dict[str, Any]:
         train = math.ceil(len(graph.labelled) * (self.settings.ratio - self.settings.validation))
-        return {"epochs": self.settings.epochs, "memory_bytes": self.memory(graph, width, train)}
+        return {"epochs": self.settings.epochs, "memory_bytes": self.memory(graph, width, False, train)}

@@ -30,9 +30,8 @@ from chronospike.methods.jodie_model import JODIEModule, Shape, final_states, pa
 from chronospike.training.bagging import BagFitted
 from chronospike.training.gradient import GradientFitted, GradientLearner
 from chronospike.training.learner import Progress
-from chronospike.training.memory import require_device_bytes
 from chronospike.training.network import Network
-from chronospike.training.node_features import NodeFeatures, input_width
+from chronospike.training.node_features import NodeFeatures
 from chronospike.training.run_folder import RunFolder
 from chronospike.training.settings import Selection, TrainingSettings
 from chronospike.training.step import Step, StepContext
@@ -291,8 +290,7 @@ class JODIE(GradientLearner[JODIESettings]):
     def memory_advice(self) -> str:
         return f"Lower dimension (now {self.settings.dimension}), or set mode=snapshot or self_supervised=0"
 
-    def memory(self, graph: DynamicGraph, width: int) -> int:
-        """Bytes that a fit takes at the least on its device, with features of `width` values."""
+    def memory(self, graph: DynamicGraph, width: int, static: bool, train: int) -> int:
         s, nodes, log = self.settings, graph.num_nodes, graph.require(events=True).events
         assert log is not None
         if _mode(graph, graph.num_steps - 1, s) == "tbatch":
@@ -304,10 +302,3 @@ class JODIE(GradientLearner[JODIESettings]):
         # Of every update in a span the states around it and their gradient; what the partner is predicted from and as.
         values = 6 * s.dimension + (7 * (s.dimension + width) if s.self_supervised else 0)
         return 4 * (tables + updates * values) + _INDEX_BYTES * 2 * len(log)
-
-    def require_memory(self, graph: DynamicGraph, to_make: int, train: int, device: torch.device) -> None:
-        needed = self.memory(graph, input_width(graph) + to_make * self.settings.feature_dimension)
-        require_device_bytes(needed, f"{self.name} on this graph", device, self.memory_advice)
-
-    def estimate(self, graph: DynamicGraph, width: int) -> dict[str, Any]:
-        return {"epochs": self.settings.epochs, "memory_bytes": self.memory(graph, width)}

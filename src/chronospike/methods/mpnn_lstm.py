@@ -7,7 +7,7 @@ counts, and ours are whole embeddings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from chronospike.config import Count, Dropout, Width
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import InputError
 from chronospike.methods.graph_convolution import (
+    Call,
     FullGraphLearner,
     FullGraphNetwork,
     FullGraphSettings,
@@ -28,15 +29,12 @@ from chronospike.methods.graph_convolution import (
     input_bytes,
     kept,
     product,
-    recomputed,
 )
 from chronospike.training.task import Nodes, Task
 
 # Inference gives the recurrent layers this many nodes at a time, the last of them padded: products of other shapes may
 # round differently, and the result for a node must not depend on the other nodes of a batch.
 LANE, GPU_LANE = 1024, 16384
-
-Call = Callable[..., Any]
 
 
 class MPNNLSTMSettings(FullGraphSettings):
@@ -180,9 +178,7 @@ def _exact_rnn() -> Iterator[None]:
 
 class MPNNLSTMNetwork(FullGraphNetwork[MPNNLSTMSettings]):
     def __init__(self, task: Task, settings: MPNNLSTMSettings, recompute: bool = False) -> None:
-        self.with_features = settings.skip == "full"
-        self.call: Call = recomputed if recompute else kept
-        super().__init__(task, settings)
+        super().__init__(task, settings, recompute, with_features=settings.skip == "full")
 
     def set_task(self, task: Task) -> None:
         super().set_task(task)
@@ -240,11 +236,7 @@ class MPNNLSTMLearner(FullGraphLearner[MPNNLSTMSettings]):
     title = "MPNN-LSTM"
     summary = "two graph convolutions of every step, and two LSTMs over the steps"
     settings_type = MPNNLSTMSettings
-
-    def network(self, task: Task, training: bool = True) -> MPNNLSTMNetwork:
-        assert task.features is not None
-        recompute = self.recomputes(task.graph, task.features.width, len(task.split.train))
-        return MPNNLSTMNetwork(task, self.settings, recompute)
+    network_type = MPNNLSTMNetwork
 
     @property
     def memory_advice(self) -> str:

@@ -39,9 +39,8 @@ from chronospike.training.bagging import BagFitted
 from chronospike.training.gradient import GradientFitted, GradientLearner
 from chronospike.training.lanes import aligned_width, evaluating, in_lanes
 from chronospike.training.learner import Progress
-from chronospike.training.memory import COPIES_OF_WEIGHTS, require_device_bytes
+from chronospike.training.memory import COPIES_OF_WEIGHTS
 from chronospike.training.network import Network
-from chronospike.training.node_features import input_width, is_static
 from chronospike.training.run_folder import RunFolder
 from chronospike.training.settings import Selection, TrainingSettings
 from chronospike.training.task import Nodes, Task
@@ -95,6 +94,7 @@ class SpikeNetSettings(TrainingSettings):
 class SpikeNetNetwork(Network):
     """SpikeNet for a task. Features of all steps and the neighbours lie on its device."""
 
+    module_type: ClassVar[type[SpikeNetModule]] = SpikeNetModule
     settings: SpikeNetSettings
 
     def __init__(self, task: Task, settings: SpikeNetSettings, training: bool = True) -> None:
@@ -115,9 +115,8 @@ class SpikeNetNetwork(Network):
         self.kernels = cast(SpikeNetModule, self.module).kernels(device, training)
 
     def make_module(self) -> SpikeNetModule:
-        """A module of this network's sizes, on the CPU."""
         graph = self.task.graph
-        return SpikeNetModule(self.inputs, graph.num_classes, graph.num_steps, self.settings)
+        return self.module_type(self.inputs, graph.num_classes, graph.num_steps, self.settings)
 
     def prepare(self, nodes: Nodes, epoch: int) -> TreeRows:
         return self.rows(nodes, epoch, "sampler")
@@ -173,17 +172,17 @@ class SpikingLearner(GradientLearner[Kind]):
         held: floats held of each row, channel and step of a layer at the peak of a training step.
     """
 
+    network_type: ClassVar[type[SpikeNetNetwork]] = SpikeNetNetwork
     held: ClassVar[int] = 6
 
-    def module_of(self, width: int, classes: int, steps: int) -> nn.Module:
-        """A module of these sizes."""
-        return SpikeNetModule(width, classes, steps, self.settings)
+    def network(self, task: Task, training: bool = True) -> SpikeNetNetwork:
+        return self.network_type(task, self.settings, training)
 
     def memory(self, graph: DynamicGraph, width: int, static: bool, train: int) -> int:
-        """Bytes on the device with `width` features: the features, the neighbours, and one batch of training."""
+        """The features, the neighbours, and one batch of training."""
         s, steps = self.settings, graph.num_steps
         with meta_device():
-            module = self.module_of(width, graph.num_classes, steps)
+            module = self.network_type.module_type(width, graph.num_classes, steps, s)
         parameters = sum(parameter.numel() for parameter in module.parameters())
         width = aligned_width(width)
         table = (1 if static else steps) * graph.num_nodes * width
@@ -207,17 +206,6 @@ class SpikingLearner(GradientLearner[Kind]):
             f"feature_dimension (now {s.feature_dimension}): the features of all steps are held in memory"
         )
 
-    def require_memory(self, graph: DynamicGraph, to_make: int, train: int, device: torch.device) -> None:
-        width = input_width(graph) + to_make * self.settings.feature_dimension
-        needed = self.memory(graph, width, is_static(graph) and not to_make, train)
-        require_device_bytes(needed, f"{self.name} on this graph", device, self.memory_advice)
-
-    def estimate(self, graph: DynamicGraph, width: int) -> dict[str, Any]:
-        s = self.settings
-        train = int((s.ratio - s.validation) * len(graph.labelled))
-        static = is_static(graph) and width == input_width(graph)
-        return {"epochs": s.epochs, "memory_bytes": self.memory(graph, width, static, train)}
-
     def load(self, task: Task, run: RunFolder) -> GradientFitted | BagFitted:
         steps, found = description(load_weights(run.weights)[1]).get("steps"), task.graph.num_steps
         if isinstance(steps, int) and steps != found:
@@ -233,6 +221,3 @@ class SpikeNet(SpikingLearner[SpikeNetSettings]):
     title = "SpikeNet"
     summary = "spiking neurons over sampled neighbours, with a linear readout of the spikes of all steps"
     settings_type = SpikeNetSettings
-
-    def network(self, task: Task, training: bool = True) -> SpikeNetNetwork:
-        return SpikeNetNetwork(task, self.settings, training)

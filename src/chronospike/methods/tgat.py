@@ -38,9 +38,8 @@ from chronospike.rng import stream
 from chronospike.training.gradient import GradientLearner
 from chronospike.training.lanes import aligned, aligned_width, evaluating, in_lanes
 from chronospike.training.learner import Progress
-from chronospike.training.memory import COPIES_OF_WEIGHTS, require_device_bytes
+from chronospike.training.memory import COPIES_OF_WEIGHTS
 from chronospike.training.network import Network
-from chronospike.training.node_features import input_width, is_static
 from chronospike.training.settings import Selection, TrainingSettings
 from chronospike.training.task import Nodes, Task
 
@@ -250,25 +249,6 @@ class TGATNetwork(Network):
         return {**sizes, "layers": s.layers, "heads": s.heads, "edge_block": s.edge_block, "head": s.head}
 
 
-def least_bytes(graph: DynamicGraph, settings: TGATSettings, width: int, static: bool, train: int) -> int:
-    """What a run takes at the least with `width` features: the features, the events, and one batch of training."""
-    s, entries, nodes, steps = settings, len(graph.snapshot.neighbours), graph.num_nodes, graph.num_steps
-    with meta_device():
-        module = TGATModule(width, graph.num_classes, s)
-    weights = COPIES_OF_WEIGHTS * sum(parameter.numel() for parameter in module.parameters())
-    table = (1 if static else steps) * nodes * width
-    events = 2 * entries * (2 if graph.directed else 1) + nodes * (steps + 1) + 4 * nodes
-    # A root draws some of its events more than once, and what follows is computed for each target once.
-    degrees = np.maximum(graph.snapshot.degrees(), 1).astype(np.float64)
-    distinct = float(np.mean(degrees * (1 - (1 - 1 / degrees) ** s.neighbours))) if nodes else 0.0
-    targets = min(s.batch_nodes(train), train) * (1 + distinct) ** (s.layers - 1)
-    read, hidden = width + steps + 1, s.dimension or width
-    attention = width + hidden * (2 if s.edge_block else 1)
-    # Neighbours with their offsets, what is asked of them and the sum, weights and masks, what the merge keeps.
-    batch = targets * (s.neighbours * read + 3 * s.heads * (read + s.neighbours) + 5 * attention + 4 * width)
-    return int(4 * (weights + table + events + batch))
-
-
 class TGAT(GradientLearner[TGATSettings]):
     name = "tgat"
     title = "TGAT"
@@ -286,13 +266,20 @@ class TGAT(GradientLearner[TGATSettings]):
             f"feature_dimension (now {s.feature_dimension}): the features of all steps are held in memory"
         )
 
-    def require_memory(self, graph: DynamicGraph, to_make: int, train: int, device: torch.device) -> None:
-        width = input_width(graph) + to_make * self.settings.feature_dimension
-        needed = least_bytes(graph, self.settings, width, is_static(graph) and not to_make, train)
-        require_device_bytes(needed, f"{self.name} on this graph", device, self.memory_advice)
-
-    def estimate(self, graph: DynamicGraph, width: int) -> dict[str, Any]:
-        s = self.settings
-        train = int((s.ratio - s.validation) * len(graph.labelled))
-        static = is_static(graph) and width == input_width(graph)
-        return {"epochs": s.epochs, "memory_bytes": least_bytes(graph, s, width, static, train)}
+    def memory(self, graph: DynamicGraph, width: int, static: bool, train: int) -> int:
+        """At the least: the features, the events, and one batch of training."""
+        s, entries, nodes, steps = self.settings, len(graph.snapshot.neighbours), graph.num_nodes, graph.num_steps
+        with meta_device():
+            module = TGATModule(width, graph.num_classes, s)
+        weights = COPIES_OF_WEIGHTS * sum(parameter.numel() for parameter in module.parameters())
+        table = (1 if static else steps) * nodes * width
+        events = 2 * entries * (2 if graph.directed else 1) + nodes * (steps + 1) + 4 * nodes
+        # A root draws some of its events more than once, and what follows is computed for each target once.
+        degrees = np.maximum(graph.snapshot.degrees(), 1).astype(np.float64)
+        distinct = float(np.mean(degrees * (1 - (1 - 1 / degrees) ** s.neighbours))) if nodes else 0.0
+        targets = min(s.batch_nodes(train), train) * (1 + distinct) ** (s.layers - 1)
+        read, hidden = width + steps + 1, s.dimension or width
+        attention = width + hidden * (2 if s.edge_block else 1)
+        # Neighbours with their offsets, what is asked of them and the sum, weights and masks, what the merge keeps.
+        batch = targets * (s.neighbours * read + 3 * s.heads * (read + s.neighbours) + 5 * attention + 4 * width)
+        return int(4 * (weights + table + events + batch))

@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from chronospike.data.graph import DynamicGraph
 from chronospike.data.splits import Split
 from chronospike.device import peak_memory
 from chronospike.errors import StorageError
@@ -39,8 +40,9 @@ from chronospike.training.checkpoint import best_weights, load_checkpoint, read_
 from chronospike.training.final_stage import FinalStage, log_probabilities
 from chronospike.training.learner import Cost, FitContext, Fitted, Learner, Progress
 from chronospike.training.loop import Trainer, Watcher, seconds_per_epoch
-from chronospike.training.memory import memory_errors
+from chronospike.training.memory import memory_errors, require_device_bytes
 from chronospike.training.network import Network
+from chronospike.training.node_features import input_width, is_static
 from chronospike.training.run_folder import RunFolder
 from chronospike.training.settings import TrainingSettings
 from chronospike.training.task import Nodes, Task
@@ -67,6 +69,25 @@ class GradientLearner(Learner[Trained]):
     def memory_advice(self) -> str:
         """What to change when memory runs out."""
         return f"Lower batch_size (now {self.settings.batch_size})"
+
+    def memory(self, graph: DynamicGraph, width: int, static: bool, train: int) -> int:
+        """Bytes on the device at the peak of a fit to `train` nodes; 0 where nobody counted them.
+
+        Args:
+            width: inputs per node; `static` if they are the same at all steps.
+        """
+        return 0
+
+    def require_memory(self, graph: DynamicGraph, to_make: int, train: int, device: torch.device) -> None:
+        width = input_width(graph) + to_make * self.settings.feature_dimension
+        needed = self.memory(graph, width, is_static(graph) and not to_make, train)
+        require_device_bytes(needed, f"{self.name} on this graph", device, self.memory_advice)
+
+    def estimate(self, graph: DynamicGraph, width: int) -> dict[str, Any]:
+        s = self.settings
+        train = int((s.ratio - s.validation) * len(graph.labelled))
+        needed = self.memory(graph, width, is_static(graph) and width == input_width(graph), train)
+        return {"epochs": s.epochs, "memory_bytes": needed} if needed else {}
 
     def fit(self, task: Task, context: FitContext | None = None) -> GradientFitted | BagFitted:
         context, device = context or FitContext(), task.device
