@@ -20,6 +20,7 @@ from sklearn.model_selection import GridSearchCV
 
 from chronospike.data.attributes import Column
 from chronospike.data.csr import history_and_snapshot
+from chronospike.data.events import EventLog
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
 from chronospike.data.synthetic import synthetic_graph
@@ -535,10 +536,15 @@ def test_a_bag_is_used_on_a_graph_that_has_grown(graph: DynamicGraph, bag: Chron
     history, snapshot = history_and_snapshot(source, target, np.append(steps, [4] * 4), 122, 5)
     assert graph.features is not None
     assert graph.labels is not None
+    assert graph.events is not None
+    log = graph.events
+    ends = np.append(log.source + 2, [0, 1]), np.append(log.target + 2, [3, 4])
+    times, event_steps = np.append(log.time, log.time[[-1, -1]]), np.append(log.step, np.array([4, 4], np.int32))
     grown = replace(
         graph,
         history=history,
         snapshot=snapshot,
+        events=EventLog.of(*ends, times, event_steps, 5),
         ids=NodeIds.of([-2, -1, *range(120)]),
         labels=np.concatenate([[0, 1], graph.labels]),
         features=np.concatenate([graph.features[:, :2], graph.features], axis=1),
