@@ -2,7 +2,7 @@
 
     python benchmarks/gpu.py [--parts tests,start_up,speed,best,family] [--seconds 560] [--output build/gpu]
 
-    tests      the tests marked `gpu`
+    tests      the tests marked `gpu`, which need one, and `device`, which take one where there is one
     start_up   benchmarks/start_up.py
     speed      benchmarks/speed.py: the fast path against the plain one, and an epoch of DBLP's size
     best       `train --quality best` on DBLP at 80 %, from command to report, with the features made in it
@@ -23,7 +23,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PARTS = {
-    "tests": ["-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider"],
+    "tests": ["-m", "pytest", "-q", "-m", "gpu or device", "-p", "no:cacheprovider"],
     "start_up": [str(HERE / "start_up.py")],
     "speed": [str(HERE / "speed.py"), "--parts", "check", "dblp"],
     "best": ["-m", "chronospike", "train", "dblp", "--quality", "best", "--set", "ratio=0.8", "--overwrite", "-o"],

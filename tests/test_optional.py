@@ -5,6 +5,8 @@ import torch
 
 from chronospike import optional
 
+pytestmark = pytest.mark.device
+
 
 @pytest.mark.parametrize("found", [None, object()])
 def test_a_package_is_there_if_it_can_be_found(monkeypatch: pytest.MonkeyPatch, found: object) -> None:

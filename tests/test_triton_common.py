@@ -13,6 +13,7 @@ from triton.runtime.errors import OutOfResources
 from chronospike.triton_common import add_up, trial_error
 
 CPU = torch.device("cpu")
+pytestmark = pytest.mark.device
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 

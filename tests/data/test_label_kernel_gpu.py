@@ -9,6 +9,7 @@ from chronospike.data.label_propagation import recency_operator
 from chronospike.data.synthetic import synthetic_graph
 
 gpu = pytest.importorskip("chronospike.data.label_kernel_gpu", reason="needs Triton")
+pytestmark = pytest.mark.device
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -23,7 +24,6 @@ def test_it_adds_up_what_the_compiled_form_does(width: int) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_label_features_of_a_gpu_are_those_of_the_cpu() -> None:
     graph = synthetic_graph(nodes=2000, steps=6, classes=6, degree=4.0, feature_dim=0)
     known = np.arange(0, 2000, 2)

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from chronospike.methods.chronospike import tree_inputs
 from tests.small_runs import assignments, saved_graph, worked
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize("precision", ["single", "half"])

@@ -26,7 +26,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 gpu = pytest.importorskip("chronospike.features.gpu")
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+pytestmark = [pytest.mark.device, pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")]
 
 
 def ring(size: int) -> Snapshot:

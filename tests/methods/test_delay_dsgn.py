@@ -323,7 +323,6 @@ def test_the_paper_has_scores_of_it() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_learns_the_same_twice() -> None:
     device, settings = torch.device("cuda"), _settings()
     fitted, again = (DelayDSGN(settings).fit(_task(device=device)) for _ in range(2))

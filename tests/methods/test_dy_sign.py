@@ -602,7 +602,6 @@ def test_the_paper_reports_a_score_under_this_name() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @MODES
 @FORWARDS
 def test_a_gpu_computes_what_the_cpu_computes(mode: str, forward: str) -> None:
@@ -620,7 +619,6 @@ def test_a_gpu_computes_what_the_cpu_computes(mode: str, forward: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_memory_on_a_gpu_does_not_grow_with_the_iterations() -> None:
     peaks, nodes = [], np.arange(60)
     for count in (5, 5, 50):

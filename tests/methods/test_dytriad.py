@@ -254,7 +254,6 @@ def test_torch_and_compiled_code_learn_the_same() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_learns_what_the_same_code_learns_on_the_cpu() -> None:
     task = replace(_task(), graph=small_graph())
     one, other = (

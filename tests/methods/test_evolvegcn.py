@@ -299,7 +299,6 @@ def test_nodes_that_come_later_are_inactive_whenever_that_is() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("variant", ["h", "o"])
 def test_a_gpu_computes_what_the_cpu_computes(variant: str) -> None:
     found = []

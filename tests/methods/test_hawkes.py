@@ -280,7 +280,6 @@ def test_a_row_moves_no_further_in_joined_batches_than_in_one_of_nothing_else() 
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_gpu_learns_what_the_cpu_learns(name: str) -> None:
     task = task_of(small_graph())

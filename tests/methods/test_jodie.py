@@ -591,7 +591,6 @@ def test_a_run_that_cannot_fit_is_refused_with_a_line() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("mode", MODES)
 def test_a_gpu_learns_what_the_cpu_learns_and_repeats_itself(mode: str) -> None:
     settings, graph = _settings(mode=mode, tie=False, partner_features=True), small_graph()

@@ -263,7 +263,6 @@ def test_one_step_gives_what_pytorch_geometric_temporal_gives() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_gpu_computes_what_the_cpu_computes() -> None:
     found, nodes = [], np.arange(60)
     for device in (CPU, torch.device("cuda")):

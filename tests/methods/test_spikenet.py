@@ -555,7 +555,6 @@ def test_a_dry_run_says_memory_first() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("sampler", ["official", "uniform"])
 def test_a_gpu_computes_what_the_cpu_does_and_the_same_twice(sampler: str) -> None:
     device, settings = torch.device("cuda"), _settings(sampler=sampler, dropout=0.0)

@@ -420,7 +420,6 @@ def test_a_dry_run_says_memory_first() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_computes_what_the_cpu_does_and_the_same_twice() -> None:
     device, settings = torch.device("cuda"), _settings(neighbours=20, dropout=0.0, head_dropout=0.0)
     networks = [TGATNetwork(_task(device=kind), settings) for kind in (CPU, device)]

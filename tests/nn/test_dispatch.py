@@ -18,6 +18,7 @@ from chronospike.nn.roots import RootInputs
 from chronospike.nn.tree_features import TreeFeatures
 from chronospike.sampling.tree import widths
 
+pytestmark = pytest.mark.device
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 DEVICE = GPU if torch.cuda.is_available() else CPU
 # Steps, roots, fan-outs, inputs, hidden.

@@ -21,6 +21,7 @@ from chronospike.nn.lif import AdaptiveLIF, LIFParameters, LIFState, ResetGradie
 from chronospike.nn.surrogate import Surrogate
 from chronospike.optional import has_triton
 
+pytestmark = pytest.mark.device
 GPU = "cuda" if torch.cuda.is_available() else "cpu"
 without_triton = pytest.mark.skipif(not has_triton(), reason="needs Triton")
 KERNELS = ["numba", pytest.param("triton", marks=without_triton)]

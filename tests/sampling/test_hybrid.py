@@ -265,7 +265,6 @@ def test_the_device_decides_the_backend(
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_numba_copies_its_trees_to_the_gpu() -> None:
     tree = HybridSampler(six_nodes(), device="cuda", backend="numba").sample(range(6))
     assert tree.nodes.device.type == "cuda"

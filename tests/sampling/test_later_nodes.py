@@ -13,6 +13,8 @@ from chronospike.sampling.hybrid import HybridSampler
 from tests.growing import Growing, growing
 from tests.sampling.reference import GPU, settings
 
+pytestmark = pytest.mark.device
+
 
 def check_trees(graphs: Growing, options: dict[str, Any]) -> None:
     past, whole = (HybridSampler(graph, **options) for graph in (graphs.past, graphs.whole))

@@ -17,6 +17,8 @@ from chronospike.sampling.hybrid import HybridSampler
 from tests.sampling.reference import GPU, Edge, edge_lists, graph_of, hubs, reference_tree, renamed, settings
 from tests.six_nodes import six_nodes
 
+pytestmark = pytest.mark.device
+
 pytest.importorskip("triton")
 
 

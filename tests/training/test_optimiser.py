@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from chronospike.training.optimiser import MOMENTS, AdamW
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 RATES = (1e-2, 1e-2, 5e-3, 1e-3)
 
 
@@ -137,7 +136,7 @@ def test_moments_of_another_network_are_refused(state: dict[str, Tensor], messag
         ours.load_state_dict(state)
 
 
-@needs_gpu
+@pytest.mark.gpu
 def test_a_captured_step_follows_the_learning_rate() -> None:
     model = network("cuda")
     ours = AdamW(model.named_parameters(), RATES[0], 0.1)

@@ -20,7 +20,6 @@ from chronospike.training.loop import Trainer, TrainingFailure
 from chronospike.training.step import PlainStep
 from tests.small_runs import BAG, READS, same_weights, small_network, small_trainer
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 GPU = torch.device("cuda")
 
 
@@ -43,7 +42,7 @@ def callers_precision(precision: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("kernels", ["auto", "plain"])
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_the_callers_precision_of_products_changes_nothing(device: str, kernels: str) -> None:
     found = []
     for precision in ("highest", "high", "medium"):
@@ -71,7 +70,7 @@ def test_the_cpu_takes_plain_steps() -> None:
     assert isinstance(small_trainer().step, PlainStep)
 
 
-@needs_gpu
+@pytest.mark.gpu
 def test_a_captured_step_learns_what_a_plain_one_learns() -> None:
     # The last of the three batches is shorter than the others.
     quiet = {"dropout": 0.0, "temporal_dropout": 0.0, "contrastive": 0.0, "precision": "single", "epochs": 10}
@@ -81,7 +80,7 @@ def test_a_captured_step_learns_what_a_plain_one_learns() -> None:
     np.testing.assert_allclose(losses(captured), losses(plain), rtol=1e-3)
 
 
-@needs_gpu
+@pytest.mark.gpu
 def test_a_captured_step_drops_and_contrasts_as_a_plain_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels hash a key to their masks, the one number they draw; the plain step is given the same masks here.
 
@@ -109,12 +108,12 @@ def test_a_captured_step_drops_and_contrasts_as_a_plain_one_does(monkeypatch: py
     assert not np.allclose(found, losses(gpu_trainer(**{**noisy, "dropout": 0.0}, kernels="plain")), rtol=1e-3)
 
 
-@needs_gpu
+@pytest.mark.gpu
 def test_two_captured_runs_are_identical_and_two_seeds_differ() -> None:
     assert losses(gpu_trainer(epochs=5)) == losses(gpu_trainer(epochs=5)) != losses(gpu_trainer(epochs=5, seed=1))
 
 
-@needs_gpu
+@pytest.mark.gpu
 def test_a_captured_step_that_is_not_finite_changes_no_weight_and_names_its_batch() -> None:
     trainer = gpu_trainer(epochs=5)
     losses(trainer, 2)
@@ -127,7 +126,7 @@ def test_a_captured_step_that_is_not_finite_changes_no_weight_and_names_its_batc
         assert torch.equal(one.nan_to_num(), other.nan_to_num())
 
 
-@needs_gpu
+@pytest.mark.gpu
 def test_features_in_host_memory_train_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     resident = gpu_trainer(epochs=5)
     expected = losses(resident)
@@ -138,7 +137,7 @@ def test_features_in_host_memory_train_alike(monkeypatch: pytest.MonkeyPatch) ->
     np.testing.assert_allclose(losses(away), expected, rtol=1e-3)
 
 
-@needs_gpu
+@pytest.mark.gpu
 def test_label_inputs_are_captured_too() -> None:
     trainer = gpu_trainer(label_inputs=True, epochs=4)
     assert isinstance(trainer.step, CapturedStep)
@@ -151,7 +150,7 @@ QUIET: dict[str, Any] = {
 }  # fmt: skip
 
 
-@needs_gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("weight_average", [0.0, 0.9])
 def test_a_captured_step_reads_labels_of_roots_as_a_plain_one_does(weight_average: float) -> None:
     values = {**QUIET, **READS, "weight_average": weight_average}
@@ -165,7 +164,7 @@ def test_a_captured_step_reads_labels_of_roots_as_a_plain_one_does(weight_averag
     assert ((one - other).abs().amax(dim=1) < 0.02).float().mean() > 0.95
 
 
-@needs_gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("away", [False, True])
 def test_labels_of_roots_are_captured_wherever_the_features_are(away: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = losses(gpu_trainer(**{**QUIET, **READS}, kernels="plain"))
@@ -177,7 +176,7 @@ def test_labels_of_roots_are_captured_wherever_the_features_are(away: bool, monk
     np.testing.assert_allclose(losses(trainer), expected, rtol=1e-3)
 
 
-@needs_gpu
+@pytest.mark.gpu
 def test_two_captured_runs_with_labels_of_roots_are_identical() -> None:
     values = {**READS, "epochs": 5, "weight_average": 0.9}
     one, other = gpu_trainer(**values), gpu_trainer(**values)
@@ -185,14 +184,14 @@ def test_two_captured_runs_with_labels_of_roots_are_identical() -> None:
     assert same_weights(one.ema_model.state_dict(), other.ema_model.state_dict())
 
 
-@needs_gpu
+@pytest.mark.gpu
 def test_half_precision_reads_labels_of_roots_nearly_as_single_does() -> None:
     values = {**QUIET, **READS}
     single, half = gpu_trainer(**values), gpu_trainer(**{**values, "precision": "half"})
     np.testing.assert_allclose(losses(half), losses(single), rtol=0.05)
 
 
-@needs_gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("selection", ["macro_f1", "last"])
 def test_a_bag_of_captured_networks_is_that_of_plain_ones(selection: str) -> None:
     found = []

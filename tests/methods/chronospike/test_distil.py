@@ -115,7 +115,7 @@ def test_one_hot_targets_teach_what_labels_teach() -> None:
     assert reports[0].loss == pytest.approx(reports[1].loss, rel=1e-5)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 def test_a_captured_step_learns_probabilities_as_a_plain_one_does() -> None:
     from chronospike.methods.chronospike.captured_step import CapturedStep
 

@@ -148,7 +148,7 @@ def test_fused_kernels_take_less_of_the_gpu_than_the_plain_path() -> None:
     assert table + 2 * 4 * 27 * 1024 * 6 * 128 < fused < plain / 2
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 @pytest.mark.parametrize("fanouts", [(5, 2), (10, 5)])
 def test_estimate_is_near_what_a_gpu_then_uses(fanouts: tuple[int, int]) -> None:
     graph = load_dataset("synthetic", like="dblp", seed=0)

@@ -11,6 +11,7 @@ from chronospike.nn.dispatch import Implementation
 
 pytest.importorskip("triton")
 WAYS: tuple[Implementation, ...] = ("plain", "triton")
+pytestmark = pytest.mark.device
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 

@@ -17,6 +17,7 @@ from triton.runtime.errors import OutOfResources
 from chronospike.nn.kernels import attention
 from chronospike.nn.kernels.attention import attend
 
+pytestmark = pytest.mark.device
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # T, roots, fan-outs, D, C, H
 SHAPES = [

@@ -9,6 +9,7 @@ from chronospike.nn.lif import LIFParameters, lif_sequence
 from chronospike.nn.surrogate import Surrogate
 
 pytest.importorskip("triton")
+pytestmark = pytest.mark.device
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 

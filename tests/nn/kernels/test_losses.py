@@ -12,6 +12,7 @@ from chronospike.nn.losses import Objective, classification_loss, info_nce
 pytest.importorskip("triton")
 from chronospike.nn.kernels.losses import TritonLosses, refusal
 
+pytestmark = pytest.mark.device
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # B, C, classes
 SHAPES = [(1, 1, 2), (3, 5, 3), (16, 16, 10), (70, 12, 17), (130, 20, 4)]

@@ -17,6 +17,7 @@ from triton.runtime.errors import OutOfResources
 
 from chronospike.nn.kernels import readout as kernels
 
+pytestmark = pytest.mark.device
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # T, B, C, H, feedforward, classes
 SHAPES = [(1, 1, 1, 1, 1, 2), (2, 3, 6, 2, 5, 3), (5, 20, 16, 4, 24, 17), (9, 33, 12, 3, 8, 4)]
