@@ -142,11 +142,15 @@ def _ends(
 
 def _share_of_mutual(graph: DynamicGraph, last_step: int) -> NDArray[np.float64]:
     """`[N]` the share of a node's distinct neighbours that are both its source and its target."""
+    # Here, so that what only predicts does not wait for scipy.
+    import scipy.sparse as sp
+
     rows, step, sources = graph.history.entries()
-    seen, nodes = step <= last_step, np.int64(graph.num_nodes)
-    rows, sources = rows[seen].astype(np.int64), sources[seen].astype(np.int64)
-    mutual = np.isin(rows * nodes + sources, sources * nodes + rows)
-    both, incoming, outgoing = (np.bincount(ends, minlength=nodes) for ends in (rows[mutual], rows, sources))
+    seen = step <= last_step
+    shape = (graph.num_nodes, graph.num_nodes)
+    edges = sp.csr_array((np.ones(np.count_nonzero(seen)), (rows[seen], sources[seen])), shape=shape)
+    incoming, outgoing = edges.sum(axis=1), edges.sum(axis=0)
+    both = edges.multiply(edges.T).sum(axis=1)
     return np.asarray(both / np.maximum(1, incoming + outgoing - both))
 
 
