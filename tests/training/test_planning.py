@@ -70,6 +70,16 @@ def test_the_seconds_of_folds_by_hand(task: Task) -> None:
     assert found == pytest.approx(3 * 20 * 2 + (3 * 120 + 96) * 0.01 + 5)
 
 
+def test_the_seconds_of_a_second_stage_by_hand(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    """96 nodes, 24 + 80 + 2 columns and 8 attributes twice, 2 classes, 3 folds."""
+    monkeypatch.setattr(planning, "_STAGE", {"auto": 1.0, "none": 0.0})
+    monkeypatch.setattr(planning, "default_threads", lambda: 4)
+    without, with_ = (small_settings(**{**BEST, "folds": 3, "second_stage": stage}) for stage in ("none", "auto"))
+    rates = Rates(batch=1.0, node=0.01)
+    found = seconds(with_, task, rates) - seconds(without, task, rates)
+    assert found == pytest.approx(96 * (24 + 80 + 2 + 2 * 8) * 2 * 3 / 4)
+
+
 @pytest.mark.parametrize("number", range(10))
 def test_the_first_plan_that_fits_is_taken(number: int, task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     rates = Rates(batch=1.0, node=0.01)

@@ -38,7 +38,7 @@ class NodeFeatures:
             that are still to come then have a say.
 
     Attributes:
-        width: values per node.
+        width: values per node; `own_width` of them are own attributes.
         static: whether all steps are the same.
         encoder: of the attributes, if the graph has any.
         notes: what a user should be told of them, a sentence each.
@@ -57,8 +57,8 @@ class NodeFeatures:
             self.notes = self._binding.notes
         counted = None if over_all else graph.first_steps
         self._statistics = [block_statistics(made, counted) for made in self._made]
-        own_width = 0 if self._binding is None else len(self._binding.start)
-        self.width = own_width + sum(int(made.shape[-1]) for made in self._made)
+        self.own_width = 0 if self._binding is None else len(self._binding.start)
+        self.width = self.own_width + sum(int(made.shape[-1]) for made in self._made)
         self.static = not self._made and self._own is not None and self._own.ndim == 2
 
     @property

@@ -81,6 +81,9 @@ def seconds(settings: TrainingSettings, task: Task, rates: Rates) -> float:
         training += s.epochs * num_batches(known, s.batch_nodes(known)) * rates.batch
     inference = networks * samples * (nodes + known / networks) * rates.node
     columns = numbers_width(task.graph.num_classes, task.graph.directed) + task.graph.num_classes
+    if task.features is not None:
+        # Those of the node, and their means over its neighbours.
+        columns += (3 if task.graph.directed else 2) * task.features.own_width
     stage = _STAGE[s.second_stage] * min(known, 50_000) * columns * task.graph.num_classes * min(5, max(1, s.folds))
     return training + inference + stage / default_threads() + _REST
 
