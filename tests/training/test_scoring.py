@@ -107,7 +107,7 @@ def test_labels_are_not_fitted_again_where_an_ensemble_contains_them() -> None:
         task = make_task(one, learner.settings, CPU)
         bag = learner.fit(task)
         again = score_nodes(labels.fit(task), task.split.test)
-        found = reference_scores(bag, [labels], {})["labels and activity"]
+        found = reference_scores(bag, [labels], {})["label features"]
         assert (found["micro_f1"], found["macro_f1"]) == (again.micro_f1, again.macro_f1)
         assert ("held_out" in found) is is_part
         # Nor is it begun beside it.

@@ -162,6 +162,9 @@ def _unbeaten(best: Rival, metrics: Metrics) -> Finding:
         f"The model does not beat {best.name}, a simple method ({_both(best, metrics)}). "
         f"Use {best.name}, or try --quality best or other features."
     )
+    chance = margins(metrics)
+    if -best.micro_lead <= chance.micro and -best.macro_lead <= chance.macro:
+        return Finding("note", f"{text} The difference may be chance.")
     return Finding("warning", text)
 
 
@@ -170,8 +173,9 @@ def _more_nodes_right(best: Rival, metrics: Metrics) -> Finding:
         f"{_capital(_name(best))} classifies more nodes correctly than the model, but is worse on the rarer classes "
         f"({_both(best, metrics)}). Prefer the model if every class matters, however rare."
     )
-    if -best.micro_lead <= margins(metrics).micro:
-        return Finding("note", f"{text} The difference in Micro-F1 may be chance.")
+    chance = margins(metrics)
+    if -best.micro_lead <= chance.micro and -best.macro_lead <= chance.macro:
+        return Finding("note", f"{text} The difference may be chance.")
     return Finding("warning", text)
 
 

@@ -47,7 +47,7 @@ class LabelsSettings(Settings):
 
 class Labels(SimpleLearner[LabelsSettings]):
     name = "labels"
-    title = "labels and activity"
+    title = "label features"
     summary = "logistic regression, extra trees and gradient boosting on the labels around a node and its degrees"
     settings_type = LabelsSettings
     needs_features = False
