@@ -35,8 +35,8 @@ class Network(ABC):
     notes: tuple[str, ...] = ()
 
     def make_module(self) -> nn.Module:
-        """A module on the CPU with initial weights by torch's own generator."""
-        raise NotImplementedError
+        """A module on the CPU with initial weights by torch's own generator; a method has this or a `new_module`."""
+        raise NotImplementedError(f"{type(self).__name__} has neither make_module nor new_module")
 
     def new_module(self) -> nn.Module:
         """A module on the task's device with the initial weights of its seed; torch's own generator is left alone."""
