@@ -1,4 +1,4 @@
-"""The default beside everything simple, on seventeen kinds of generated graphs.
+"""The default beside everything simple, on nineteen kinds of generated graphs.
 
     python benchmarks/family.py [--kinds structure,timing] [--seeds 2] [--nodes 2500] [--device cpu] [--json FILE]
 
@@ -21,6 +21,8 @@ What tells the classes apart differs from graph to graph:
     repeats       how often it meets the same node again within a step
     answers       directed: whether it answers
     bipartite     classes of buyers, who meet no other buyer
+    circles       whether those whom a node meets meet each other
+    hours         at what time of the day it is active
 
 Each method learns from the same split (80 % of the labels, but for `few labels`). Micro / Macro-F1 on the test nodes,
 the mean over seeds, each with a graph of its own; and how far the default is ahead of the best simple method and of its
@@ -229,11 +231,29 @@ def bipartite(rng: np.random.Generator, nodes: int) -> DynamicGraph:
     return made(kind, source, bought, rng.random(len(source)))
 
 
+def circles(rng: np.random.Generator, nodes: int) -> DynamicGraph:
+    kind = rng.integers(0, 2, nodes)
+    first, second, third, fourth, fifth = rng.integers(0, nodes, (5, nodes))
+    # Two more edges for everybody: between those whom a node meets, or anywhere.
+    meet = kind == 1
+    source = [np.arange(nodes)] * 3 + [np.where(meet, first, fourth), np.where(meet, second, fifth)]
+    target = [first, second, third, np.where(meet, second, fifth), np.where(meet, third, rng.permutation(nodes))]
+    return made(kind, np.concatenate(source), np.concatenate(target), rng.random(5 * nodes))
+
+
+def hours(rng: np.random.Generator, nodes: int) -> DynamicGraph:
+    kind = rng.integers(0, 3, nodes)
+    source = rng.integers(0, nodes, 5 * nodes)
+    day, hour = rng.integers(0, 700, len(source)), rng.normal(8 * kind[source], 4.0)
+    when = np.datetime64("2022-01-01", "us") + (3.6e9 * (24 * day + hour)).astype("timedelta64[us]")
+    return made(kind, source, rng.integers(0, nodes, len(source)), when)
+
+
 KINDS: dict[str, Callable[[np.random.Generator, int], DynamicGraph]] = {
     "structure": structure, "timing": timing, "attributes": attributes, "degree": degree, "unlike": unlike,
     "few labels": few_labels, "wrong labels": wrong_labels, "bursts": bursts, "long": long, "rare": rare,
     "roles": roles, "payments": payments, "hubs": hubs, "company": company, "repeats": repeats, "answers": answers,
-    "bipartite": bipartite,
+    "bipartite": bipartite, "circles": circles, "hours": hours,
 }  # fmt: skip
 
 

@@ -20,15 +20,17 @@ DEGREES = np.array([[1, 1, 2, 1], [1, 1, 1, 0], [0, 2, 0, 1], [0, 0, 1, 1], [0, 
 
 # Of the profile: log(1 + degree) in all, the largest, the mean since the first edge, distinct neighbours; shares of
 # the steps since the first and since the last edge, and with an edge; burstiness. Then of the events: log(1 + events)
-# in all, at most in a step, and by degree; time between them and its burstiness. Then 64 degrees, then of neighbours.
+# in all, at most in a step, and by degree; time between them and its burstiness; their time of the day and of the week.
+# Then 64 degrees, then of neighbours, and how many of them know each other.
 TOTAL, MOST, MEAN, DISTINCT, SINCE_FIRST, SINCE_LAST, ACTIVE, BURSTINESS = range(8)
 EVENTS, MOST_EVENTS, REPEATS, PAUSE, EVENT_BURSTINESS = range(8, 13)
-RECENT, OF_NEIGHBOURS = slice(13, 77), slice(77, None)
+OF_DAY, OF_WEEK = slice(13, 15), slice(15, 17)
+RECENT, OF_NEIGHBOURS, CLOSED = slice(17, 81), slice(81, 84), 84
 
 
 def test_the_profile_of_six_nodes_by_hand() -> None:
     values = activity_profile(six_nodes())
-    assert values.shape == (6, 8 + 5 + 64 + 3)
+    assert values.shape == (6, 8 + 9 + 64 + 3 + 1)
     expected: dict[int, Any] = {
         TOTAL: np.log1p([5, 3, 3, 2, 1, 0]),
         MOST: np.log1p([2, 1, 2, 1, 1, 0]),
@@ -38,6 +40,8 @@ def test_the_profile_of_six_nodes_by_hand() -> None:
         SINCE_FIRST: [1, 1, 3 / 4, 2 / 4, 1 / 4, 0],
         SINCE_LAST: [0, 1 / 4, 0, 0, 0, 1],
         ACTIVE: [1, 3 / 4, 2 / 4, 2 / 4, 1 / 4, 0],
+        # Of the six pairs that 0 meets, 1 and 2 know each other, and 2 and 3.
+        CLOSED: [2 / 6, 1, 2 / 3, 1, 0, 0],
     }
     for column, wanted in expected.items():
         np.testing.assert_allclose(values[:, column], wanted, rtol=1e-6)
@@ -70,13 +74,35 @@ def test_neighbours_of_six_nodes_by_hand() -> None:
     assert not values[5, OF_NEIGHBOURS].any()
 
 
+def test_times_of_day_and_week_by_hand() -> None:
+    """Midnight on a Thursday, on which Unix time began, six hours later, and noon on the Sunday that followed."""
+    times = np.array(["1970-01-01T00", "1970-01-01T06", "1970-01-04T12"], dtype="datetime64[us]")
+    step = np.arange(3, dtype=np.int32)
+    events = Events(np.array([0, 0, 1]), np.array([1, 2, 2]), times, NodeIds.range(4))
+    graph = build_graph(events, Steps(step, times, times))
+    values = activity_profile(graph)
+    np.testing.assert_allclose(values[:, OF_DAY], [[0.5, 0.5], [0.0, 0.0], [-0.5, 0.5], [0.0, 0.0]], atol=1e-6)
+    quarter, half = 2 * math.pi / 28, math.pi
+    assert values[0, OF_WEEK].tolist() == pytest.approx([(1 + math.cos(quarter)) / 2, math.sin(quarter) / 2])
+    np.testing.assert_allclose(values[1, OF_WEEK], [(1 + math.cos(half)) / 2, 0.0], atol=1e-6)
+    directed = activity_profile(build_graph(events, Steps(step, times, times), directed=True))
+    incoming = directed[:, 81 + OF_DAY.start : 81 + OF_DAY.stop]
+    np.testing.assert_allclose(incoming, [[0.0, 0.0], [1.0, 0.0], [-0.5, 0.5], [0.0, 0.0]], atol=1e-6)
+
+
+def test_without_dates_there_is_no_time_of_day() -> None:
+    graph = six_nodes()
+    assert not activity_profile(graph)[:, OF_DAY.start : OF_WEEK.stop].any()
+    assert not activity_profile(replace(graph, events=None))[:, OF_DAY.start : OF_WEEK.stop].any()
+
+
 def test_without_stored_events_each_edge_of_a_snapshot_is_one() -> None:
     for directed in (False, True):
         graph = six_nodes(directed)
         without = activity_profile(replace(graph, events=None))
         other = activity_profile(graph)
         is_of_events = np.zeros(other.shape[1], dtype=bool)
-        is_of_events[8:13] = is_of_events[85:90] = directed
+        is_of_events[8:13] = is_of_events[89:94] = directed
         is_of_events[8:13] = True
         assert np.array_equal(without[:, ~is_of_events], other[:, ~is_of_events])
         np.testing.assert_allclose(without[:, EVENTS], without[:, TOTAL])
@@ -124,7 +150,7 @@ def _pair(steps: list[int], count: int) -> DynamicGraph:
 
 def test_of_many_steps_each_is_told_and_the_last_one_comes_last() -> None:
     values = activity_profile(_pair([0, 3, 4, 19], 20))[0]
-    assert len(values) == profile_width(directed=False) == 8 + 5 + SPANS + 3
+    assert len(values) == profile_width(directed=False) == 8 + 9 + SPANS + 3 + 1
     assert np.flatnonzero(values[RECENT]).tolist() == [44, 47, 48, 63]
     assert values[[TOTAL, DISTINCT]].tolist() == pytest.approx(np.log1p([4, 1]).tolist())
     assert values[[SINCE_FIRST, SINCE_LAST, ACTIVE]].tolist() == pytest.approx([1, 0, 4 / 20])
@@ -165,8 +191,8 @@ def test_of_directed_edges_the_incoming_ones_follow_alone_by_hand() -> None:
     events = Events(np.array([0, 2, 1]), np.array([1, 1, 0]), np.array([0, 0, 1]), NodeIds.range(3))
     graph = build_graph(events, Steps(np.array([0, 0, 1], dtype=np.int32), times, times), directed=True)
     values = activity_profile(graph)
-    assert values.shape == (3, profile_width(directed=True)) == (3, 77 + 77 + 3 + 3 + 1)
-    both, incoming, sources, targets = values[:, :77], values[:, 77:154], values[:, 154:157], values[:, 157:160]
+    assert values.shape == (3, profile_width(directed=True)) == (3, 81 + 81 + 3 + 3 + 1 + 1)
+    both, incoming, sources, targets = values[:, :81], values[:, 81:162], values[:, 162:165], values[:, 165:168]
     np.testing.assert_allclose(np.expm1(both[:, TOTAL]), [2, 3, 1], atol=1e-5)
     np.testing.assert_allclose(np.expm1(incoming[:, TOTAL]), [1, 2, 0], atol=1e-5)
     np.testing.assert_allclose(np.expm1(incoming[:, DISTINCT]), [1, 2, 0], atol=1e-5)
@@ -177,7 +203,7 @@ def test_of_directed_edges_the_incoming_ones_follow_alone_by_hand() -> None:
     np.testing.assert_allclose(sources[:, 0], [np.log(4), np.log([3, 2]).mean(), 0], rtol=1e-6)
     np.testing.assert_allclose(targets[:, 0], [np.log(4), np.log(3), np.log(4)], rtol=1e-6)
     # 0 and 1 are source and target of each other, 2 is a source of 1 only.
-    np.testing.assert_allclose(values[:, 160], [1, 1 / 2, 0])
+    np.testing.assert_allclose(values[:, 169], [1, 1 / 2, 0])
 
 
 @pytest.mark.parametrize("directed", [False, True])

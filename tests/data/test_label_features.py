@@ -33,12 +33,12 @@ def _labels(graph: DynamicGraph, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def test_one_and_two_hops_on_a_path_by_hand() -> None:
-    """Nodes 0 and 3 are known. Either sees the other nowhere: it is three hops away."""
+    """Nodes 0 and 3 are known. Either sees the other nowhere: it is three hops away. Last comes who was met first."""
     graph = path_of_four().with_labels(np.array([0, 0, 1, 1]), ("a", "b"))
     values = label_features(
         graph, np.array([0, 3]), np.array([0, 1]), np.array([0, 1]), recencies=(0.0,), diffusions=()
     )
-    assert values.tolist() == [[0, 0, 0, 0], [1, 0, 0, 1], [0, 1, 1, 0], [0, 0, 0, 0]]
+    assert values.tolist() == [[0, 0, 0, 0, 0, 0], [1, 0, 0, 1, 1, 0], [0, 1, 1, 0, 0, 1], [0, 0, 0, 0, 0, 0]]
 
 
 def test_of_directed_edges_sources_and_targets_are_read_apart_by_hand() -> None:
@@ -54,8 +54,8 @@ def test_of_directed_edges_sources_and_targets_are_read_apart_by_hand() -> None:
         recencies=(0.0,),
         diffusions=(),
     )
-    assert np.array_equal(values[:, :4], undirected)
-    assert values[:, 4:].tolist() == [[0, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0]]
+    assert np.array_equal(values[:, [0, 1, 2, 3, 8, 9]], undirected)
+    assert values[:, 4:8].tolist() == [[0, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0]]
 
 
 def test_recency_weighs_an_old_neighbour_against_a_new_one_by_hand() -> None:
@@ -73,7 +73,7 @@ def test_diffusion_of_all_known_labels_reaches_the_other_nodes() -> None:
     values = label_features(graph, known, _labels(graph, known), folds, recencies=(3.0,), diffusions=((0.9, 50),))
     others = np.setdiff1d(np.flatnonzero(~graph.isolated), known)
     wanted = label_propagation(graph, known)[others] / np.bincount(_labels(graph, known))
-    np.testing.assert_allclose(values[others, 6:], wanted / wanted.sum(axis=1, keepdims=True), atol=1e-6)
+    np.testing.assert_allclose(values[others, 6:9], wanted / wanted.sum(axis=1, keepdims=True), atol=1e-6)
 
 
 def test_what_a_fold_lacks_of_a_class_does_not_show_in_what_it_reads() -> None:
@@ -86,17 +86,31 @@ def test_what_a_fold_lacks_of_a_class_does_not_show_in_what_it_reads() -> None:
     )
     folds = np.array([0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 1])
     values = label_features(graph, ends, labels, folds, recencies=(0.0,), diffusions=())
-    np.testing.assert_allclose(values[:12, 2:], 0.5, rtol=1e-6)
+    np.testing.assert_allclose(values[:12, 2:4], 0.5, rtol=1e-6)
 
 
 def test_columns_are_by_recency_then_by_kind_then_by_class() -> None:
     graph, known = _mixed(), np.arange(100)
     labels, folds = _labels(graph, known), known % 10
     values = label_features(graph, known, labels, folds)
-    assert values.shape == (300, 12 * CLASSES)
+    assert values.shape == (300, 13 * CLASSES)
     alone = label_features(graph, known, labels, folds, recencies=(8.0,), diffusions=((0.5, 15),))
-    assert np.array_equal(values[:, -3:], alone[:, -3:])
+    assert np.array_equal(values[:, -6:], alone[:, -6:])
     assert np.array_equal(values[:, 24:30], alone[:, :6])
+
+
+def test_the_labels_met_first_outweigh_all_later_ones() -> None:
+    """Node 0 meets one node of class a at the first of ten steps, then two of class b at each other step."""
+    step, times = np.array([0, *np.repeat(np.arange(1, 10), 2)], dtype=np.int32), np.arange(10)
+    events = Events(np.zeros(19, dtype=np.int64), np.arange(1, 20), times[step], NodeIds.range(20))
+    graph = build_graph(events, Steps(step, times, times))
+    graph = graph.with_labels(np.array([-1, 0, *[1] * 18]), ("a", "b"))
+    known = np.arange(1, 20)
+    values = label_features(graph, known, _labels(graph, known), known % 2)
+    assert values[0, -2] > 0.9
+    assert values[0, 0] == pytest.approx(1 / 19)
+    alone = label_features(graph, known, _labels(graph, known), known % 2, recencies=())
+    assert np.array_equal(alone, values[:, -2:])
 
 
 @pytest.mark.parametrize("directed", [False, True])
@@ -113,8 +127,8 @@ def test_no_known_node_can_see_its_own_label(directed: bool) -> None:
 
 
 def _columns(near: bool) -> NDArray[np.int64]:
-    """Columns of one hop, or those of two hops and the diffusions."""
-    kind = np.arange(12 * CLASSES) // CLASSES % 4
+    """Columns of one hop, those of the labels met first among them, or those of two hops and the diffusions."""
+    kind = np.arange(13 * CLASSES) // CLASSES % 4
     return np.flatnonzero((kind == 0) == near)
 
 
@@ -190,7 +204,7 @@ def test_labels_that_are_drawn_by_lot_cannot_be_read_off() -> None:
     known = np.flatnonzero(~graph.isolated)
     labels = _labels(graph, known)
     values = label_features(graph, known, labels, stratified_folds(labels, 10, seed=1))[known]
-    hits = (values.reshape(len(known), 12, CLASSES).argmax(axis=2) == labels[:, None]).mean(axis=0)
+    hits = (values.reshape(len(known), 13, CLASSES).argmax(axis=2) == labels[:, None]).mean(axis=0)
     # Five standard deviations of a share of a third.
     assert np.all(np.abs(hits - 1 / CLASSES) < 5 * np.sqrt(2 / 9 / len(known)))
 

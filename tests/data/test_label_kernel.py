@@ -14,9 +14,9 @@ from chronospike.data.build import build_graph
 from chronospike.data.events import Events, Steps
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
-from chronospike.data.label_features import DIFFUSIONS, RECENCIES, label_features
+from chronospike.data.label_features import DIFFUSIONS, EARLIEST, RECENCIES, label_features
 from chronospike.data.label_kernel import spread_rows
-from chronospike.data.label_propagation import diffuse, recency_operator
+from chronospike.data.label_propagation import diffuse, recency_adjacency, recency_operator
 
 NODES, CLASSES, FOLDS = 60, 5, 4
 
@@ -73,6 +73,8 @@ def _plainly(
             columns.append(_shares(values))
         if graph.directed:
             columns += [_shares(values) for values in _by_direction(graph, _one_hot(known, labels), recency, last_step)]
+    end = graph.num_steps - 1 if last_step is None else last_step
+    columns.append(_shares(recency_adjacency(graph, EARLIEST, end) @ _one_hot(known, labels)))
     return np.concatenate(columns, axis=1)
 
 

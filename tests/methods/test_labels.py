@@ -96,9 +96,9 @@ def test_a_fit_takes_no_more_nodes_than_asked() -> None:
 
 
 def test_weights_and_leaves_are_counted() -> None:
-    """80 inputs and an intercept for each class; a tree of one leaf, two probabilities; a boosted one of two leaves."""
+    """87 inputs and an intercept for each class; a tree of one leaf, two probabilities; a boosted one of two leaves."""
     one_each = {"trees": 1, "leaf_nodes": 120, "boosting_rounds": 1, "boosting_leaves": 2}
-    assert _fit(_task(small_graph()), recencies=(), **one_each).cost.parameters == 2 * (80 + 1) + 2 + 2
+    assert _fit(_task(small_graph()), recencies=(), **one_each).cost.parameters == 2 * (87 + 1) + 2 + 2
 
 
 def _with_labels(graph: DynamicGraph, codes: list[int], classes: int = 2) -> DynamicGraph:
@@ -133,8 +133,8 @@ def test_known_nodes_of_one_class_predict_that_class() -> None:
 
 
 def test_a_graph_beyond_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """12 · 2 label features and 80 of activity for 120 nodes, twice four bytes each."""
-    learner, graph, needed = Labels(LabelsSettings()), small_graph(), 120 * (12 * 2 + 80) * 8
+    """13 · 2 label features and 85 of activity for 120 nodes, twice four bytes each."""
+    learner, graph, needed = Labels(LabelsSettings()), small_graph(), 120 * (13 * 2 + 85) * 8
     monkeypatch.setattr("chronospike.memory.available_bytes", lambda: needed)
     learner.require_memory(graph, 0, 80, CPU)
     monkeypatch.setattr("chronospike.memory.available_bytes", lambda: needed - 1)

@@ -51,14 +51,14 @@ def test_the_tables_are_those_of_the_known_labels_as_of_the_last_step() -> None:
 
 def test_widths_are_those_of_the_tables() -> None:
     tables = _task().tables
-    assert features_width(2) == tables.features.shape[1] == 24
-    assert numbers_width(2) == tables.features.shape[1] + tables.activity.shape[1] == 24 + 80
+    assert features_width(2) == tables.features.shape[1] == 26
+    assert numbers_width(2) == tables.features.shape[1] + tables.activity.shape[1] == 26 + 85
 
 
 def test_of_a_directed_graph_both_ways_are_read_apart() -> None:
     tables = _task(synthetic_graph(nodes=120, steps=3, classes=2, timing=0.0, directed=True)).tables
-    assert features_width(2, directed=True) == tables.features.shape[1] == 36
-    assert numbers_width(2, directed=True) == tables.features.shape[1] + tables.activity.shape[1] == 36 + 161
+    assert features_width(2, directed=True) == tables.features.shape[1] == 38
+    assert numbers_width(2, directed=True) == tables.features.shape[1] + tables.activity.shape[1] == 38 + 170
 
 
 def test_test_labels_change_no_table() -> None:

@@ -1,4 +1,4 @@
-"""How active a node and its neighbours are, and when."""
+"""How active a node and its neighbours are, and when, and whether its neighbours know each other."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from numpy.typing import NDArray
 
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.neighbour_means import neighbour_means
+from chronospike.data.triangles import share_closed
 
 # Degrees of so many steps up to the last are part of the profile; more steps are added up to as many spans.
 SPANS = 64
 SUMMARY_WIDTH = 8
-_EVENT_WIDTH = 5
+_EVENT_WIDTH = 9
 # Of the summary, what is averaged over neighbours: log(1 + degree), steps since the first edge, burstiness. With all
 # columns graphs where neighbours' activity says nothing would lose as much as others gain.
 _OF_NEIGHBOURS = (0, 4, 7)
+# The cycles that most of what people do follows.
+_CYCLES = tuple(int(np.timedelta64(days, "D") / np.timedelta64(1, "us")) for days in (1, 7))
 
 
 def profile_width(directed: bool) -> int:
     """Columns of `activity_profile`."""
     width = SUMMARY_WIDTH + _EVENT_WIDTH + SPANS + len(_OF_NEIGHBOURS)
-    return 2 * width + 1 if directed else width
+    return 2 * width + 2 if directed else width + 1
 
 
 def degrees_per_step(graph: DynamicGraph, last_step: int | None = None, incoming: bool = False) -> NDArray[np.int64]:
@@ -46,10 +49,10 @@ def activity_profile(graph: DynamicGraph, last_step: int | None = None) -> NDArr
     """`[N, profile_width]` activity in numbers that mean the same on graphs of other lengths.
 
     The columns of `activity_summary` and of `event_summary`; log(1 + degree) of each step, the last one last, zero
-    before the graph begins; and means over the neighbours of three columns of `activity_summary`. More than `SPANS`
-    steps are added up over as many spans of equal length, up to one. Of a directed graph all but the means follow again
-    for incoming edges alone, the means are over sources and over targets, and last comes the share of neighbours that
-    are both.
+    before the graph begins; means over the neighbours of three columns of `activity_summary`; and `share_closed`. More
+    than `SPANS` steps are added up over as many spans of equal length, up to one. Of a directed graph what comes before
+    the means follows again for incoming edges alone, the means are over sources and over targets, and last comes the
+    share of neighbours that are both.
     """
     end = graph.num_steps - 1 if last_step is None else last_step
     parts: list[NDArray[Any]] = []
@@ -62,6 +65,7 @@ def activity_profile(graph: DynamicGraph, last_step: int | None = None) -> NDArr
         parts.append(np.pad(spans, ((0, 0), (SPANS - len(starts), 0))))
     values = parts[0][:, _OF_NEIGHBOURS]
     parts.append(neighbour_means(graph, end, np.arange(graph.num_nodes), values.__getitem__))
+    parts.append(share_closed(graph, end)[:, None])
     if graph.directed:
         parts.append(_share_of_mutual(graph, end)[:, None])
     return np.concatenate(parts, axis=1, dtype=np.float32)
@@ -90,14 +94,21 @@ def activity_summary(graph: DynamicGraph, degrees: NDArray[np.int64], incoming: 
 
 
 def event_summary(graph: DynamicGraph, degrees: NDArray[np.int64], incoming: bool = False) -> NDArray[np.float64]:
-    """`[N, 5]` of the events in the first T steps, repeats of an edge within a step included; `degrees [N, T]`.
+    """`[N, 9]` of the events in the first T steps, repeats of an edge within a step included; `degrees [N, T]`.
 
     log(1 + events) in all and at most in a step; log((1 + events) / (1 + degree)), which tells how often edges are
     repeated; of the times between events the square root of the mean, as a share of the time from the first event of
-    the graph to the last, 1 with fewer than two events, and the burstiness (σ - μ) / (σ + μ). Without stored events
-    every edge of a snapshot is one, at the time of its step.
+    the graph to the last, 1 with fewer than two events, and the burstiness (σ - μ) / (σ + μ). Of events with dates the
+    mean cosine and sine of the time of the day, then of the week; zero of others. Without stored events every edge of a
+    snapshot is one, at the time of its step.
     """
-    nodes, times, step = _ends(graph, degrees.shape[1], incoming)
+    nodes, times, step, dates = _ends(graph, degrees.shape[1], incoming)
+    hours = np.zeros((len(degrees), 2 * len(_CYCLES)))
+    if dates is not None:
+        angles = [2 * np.pi / cycle * (dates % cycle) for cycle in _CYCLES]
+        waves = [wave(angle) for angle in angles for wave in (np.cos, np.sin)]
+        hours = np.column_stack([np.bincount(nodes, wave, minlength=len(degrees)) for wave in waves])
+        hours /= np.maximum(1, np.bincount(nodes, minlength=len(degrees)))[:, None]
     order = np.argsort(nodes, kind="stable")
     nodes, times, step = nodes[order], times[order], step[order]
     count = np.bincount(nodes, minlength=len(degrees))
@@ -113,18 +124,20 @@ def event_summary(graph: DynamicGraph, degrees: NDArray[np.int64], incoming: boo
     burstiness = np.divide(deviation - mean, total, where=total > 0, out=np.zeros(len(degrees)))
     pause = np.sqrt(np.where(count > 1, mean, 1))
     repeats = np.log((1 + count) / (1 + degrees.sum(axis=1)))
-    return np.column_stack([np.log1p(count), np.log1p(most), repeats, pause, burstiness])
+    return np.column_stack([np.log1p(count), np.log1p(most), repeats, pause, burstiness, hours])
 
 
 def _ends(
     graph: DynamicGraph, steps: int, incoming: bool
-) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.int32]]:
-    """Node, time and step of both ends of each event, or of its target, in the order of time, from 0 to 1."""
+) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.int32], NDArray[np.int64] | None]:
+    """Of both ends of each event, or of its target, in the order of time: node, time from 0 to 1, step, and
+    microseconds of its date, if the events have dates."""
+    dates = None
     if graph.events is not None:
         log = graph.events.until(steps - 1)
         source, target, step = log.source, log.target, log.step
-        times = log.time.astype(np.int64) if log.time.dtype.kind == "M" else log.time
-        times = times.astype(np.float64)
+        dates = log.time.astype(np.int64) if log.time.dtype.kind == "M" else None
+        times = (log.time if dates is None else dates).astype(np.float64)
     else:
         rows, index, neighbours = graph.snapshot.entries()
         # Of an undirected graph every edge is in two rows.
@@ -136,8 +149,9 @@ def _ends(
     if len(passed) and passed[-1] > 0:
         passed /= passed[-1]
     if incoming:
-        return np.asarray(target), passed, step
-    return np.stack([source, target], axis=1).reshape(-1), np.repeat(passed, 2), np.repeat(step, 2)
+        return np.asarray(target), passed, step, dates
+    both = np.stack([source, target], axis=1).reshape(-1)
+    return both, np.repeat(passed, 2), np.repeat(step, 2), None if dates is None else np.repeat(dates, 2)
 
 
 def _share_of_mutual(graph: DynamicGraph, last_step: int) -> NDArray[np.float64]:

@@ -1,11 +1,12 @@
 """Features from the known labels around a node, the inputs of the strongest simple methods.
 
 With Y the one-hot known labels and S the operator of label propagation at some recency, a node reads S Y, S² Y and
-diffusions of Y, each row normalised. A node must never read its own label. S Y does not contain it. For the others, the
-known nodes are split into folds, and a known node reads only the labels of the other folds: subtracting its own label
-would still reveal it, compared with nodes of the same neighbours. All other nodes read all known labels. The
-values of a class are divided by the number of its labels that can be read: otherwise a fold with many nodes of a class
-would read less of that class, which would leak the labels of its nodes.
+diffusions of Y, each row normalised, and last the labels that it met first. A node must never read its own label. The
+labels of its neighbours do not contain it. For the others, the known nodes are split into folds, and a known node reads
+only the labels of the other folds: subtracting its own label would still reveal it, compared with nodes of the same
+neighbours. All other nodes read all known labels. The values of a class are divided by the number of its labels that
+can be read: otherwise a fold with many nodes of a class would read less of that class, which would leak the labels of
+its nodes.
 
 The direction of edges is ignored, but in directed graphs a node also reads the classes of its sources and of its
 targets separately.
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 Nodes = NDArray[np.integer[Any]]
 RECENCIES = (0.0, 3.0, 8.0)
+# That of the labels met first: of the neighbours of a node the earliest outweigh all others.
+EARLIEST = -30.0
 # (alpha, rounds) each.
 DIFFUSIONS = ((0.9, 30), (0.5, 15))
 # Numbers of all nodes, folds and some of the classes that are diffused at once.
@@ -56,7 +59,7 @@ def label_features(
     last_step: int | None = None,
     device: torch.device | None = None,
 ) -> NDArray[np.float32]:
-    """`[N, F C]` of all nodes, F = recencies · `kinds_read`; a row of C that no label reaches is zero.
+    """`[N, F C]` of all nodes, F as in `columns_per_class`; a row of C that no label reaches is zero.
 
     Args:
         known, labels, folds: `[K]` each: nodes without repeats, their classes and their folds.
@@ -64,30 +67,34 @@ def label_features(
         last_step: edges after it are left out; by default none are.
         device: to compute on, by default the CPU.
     """
-    classes, kinds = graph.num_classes, kinds_read(len(diffusions), graph.directed)
+    classes, columns = graph.num_classes, columns_per_class(len(recencies), len(diffusions), graph.directed)
+    end = graph.num_steps - 1 if last_step is None else last_step
     fold_of = np.full(graph.num_nodes, -1)
     fold_of[known] = folds
-    result = np.empty((graph.num_nodes, len(recencies), kinds, classes), dtype=np.float32)
+    result = np.empty((graph.num_nodes, columns, classes), dtype=np.float32)
+    kinds = (columns - 1) // max(1, len(recencies))
 
     everyone = np.zeros((graph.num_nodes, classes))
     everyone[known, labels] = 1.0
     weights = _class_weights(fold_of, everyone)
     for place, recency in enumerate(recencies):
+        here = result[:, place * kinds : (place + 1) * kinds]
         operator = recency_operator(graph, recency, last_step)
-        result[:, place, 0] = _shares(operator @ everyone)
+        here[:, 0] = _shares(operator @ everyone)
         found = _by_folds(operator, fold_of, everyone, _coefficients(diffusions), device)
         for kind, values in enumerate(found, start=1):
-            result[:, place, kind] = _shares(values * weights)
+            here[:, kind] = _shares(values * weights)
         if graph.directed:
-            end = graph.num_steps - 1 if last_step is None else last_step
             incoming = recency_adjacency(graph, recency, end, symmetric=False)
-            result[:, place, -2], result[:, place, -1] = (_shares(edges @ everyone) for edges in (incoming, incoming.T))
+            here[:, -2], here[:, -1] = (_shares(edges @ everyone) for edges in (incoming, incoming.T))
+    result[:, -1] = _shares(recency_adjacency(graph, EARLIEST, end) @ everyone)
     return result.reshape(graph.num_nodes, -1)
 
 
-def kinds_read(diffusions: int, directed: bool) -> int:
-    """One hop, two hops, each diffusion; of a directed graph one hop against and along the edges."""
-    return 2 + diffusions + (2 if directed else 0)
+def columns_per_class(recencies: int, diffusions: int, directed: bool) -> int:
+    """For each recency one hop, two hops, each diffusion, and of a directed graph one hop against and along the edges;
+    then the labels met first."""
+    return recencies * (2 + diffusions + (2 if directed else 0)) + 1
 
 
 def _coefficients(diffusions: Sequence[tuple[float, int]]) -> NDArray[np.float32]:

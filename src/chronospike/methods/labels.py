@@ -11,7 +11,7 @@ from pydantic import Field
 from chronospike.config import AtLeastZero, Count, Positive, Settings
 from chronospike.data.activity import activity_profile, profile_width
 from chronospike.data.graph import DynamicGraph
-from chronospike.data.label_features import DIFFUSIONS, RECENCIES, kinds_read, label_features
+from chronospike.data.label_features import DIFFUSIONS, RECENCIES, columns_per_class, label_features
 from chronospike.memory import require_bytes
 from chronospike.methods.simple import Answer, SimpleLearner
 from chronospike.training.label_tables import folds_by_id
@@ -75,7 +75,7 @@ class Labels(SimpleLearner[LabelsSettings]):
 
     def require_memory(self, graph: DynamicGraph, to_make: int, train: int, device: torch.device) -> None:
         s = self.settings
-        around = len(s.recencies) * kinds_read(len(s.diffusions), graph.directed) * graph.num_classes
+        around = columns_per_class(len(s.recencies), len(s.diffusions), graph.directed) * graph.num_classes
         columns = around + profile_width(graph.directed)
         # The inputs stand twice while they are put together.
         require_bytes(8.0 * graph.num_nodes * columns, "the method 'labels' on this graph", self.memory_advice)

@@ -19,7 +19,7 @@ from safetensors.torch import save
 
 from chronospike.data.activity import activity_profile, profile_width
 from chronospike.data.graph import DynamicGraph
-from chronospike.data.label_features import DIFFUSIONS, RECENCIES, kinds_read, label_features
+from chronospike.data.label_features import DIFFUSIONS, RECENCIES, columns_per_class, label_features
 from chronospike.data.label_sequences import label_counts
 from chronospike.data.storage import structure_key
 from chronospike.files import atomic_file
@@ -37,7 +37,7 @@ _KEY, _SUM = "key", "checksum"
 
 def features_width(classes: int, directed: bool = False) -> int:
     """Columns of `LabelTables.features`."""
-    return len(RECENCIES) * kinds_read(len(DIFFUSIONS), directed) * classes
+    return columns_per_class(len(RECENCIES), len(DIFFUSIONS), directed) * classes
 
 
 def numbers_width(classes: int, directed: bool = False) -> int:

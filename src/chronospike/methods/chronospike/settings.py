@@ -77,7 +77,7 @@ class ChronoSpikeSettings(TrainingSettings):
     label_features: bool = Field(
         False, description="inputs of the head: known labels one and two hops away, and diffused"
     )
-    activity: bool = Field(False, description="inputs of the head: degrees over time")
+    activity: bool = Field(False, description="inputs of the head: degrees and events over time, triangles")
     sequence_channels: Width = Field(128, description="channels of the recurrent unit")
     head: Width = Field(256, description="hidden channels of the head")
     head_dropout: Dropout = Field(0.5, description="dropout in the head")
