@@ -190,7 +190,6 @@ def test_out_of_fold_is_what_a_nodes_own_network_says_of_it() -> None:
     found = bag(second_stage="none", calibrate=False, epochs=1)
     for fold, network in enumerate(found.networks):
         members = found.folds.members(fold)
-        network = network.for_task(fold_task(found.given, found.folds, fold, small_settings()))
         own = network.infer(network.module, members)[0].numpy()
         assert np.array_equal(found.out_of_fold[found.folds.number == fold], softmax(log_probabilities(own)))
         other = found.networks[fold - 1]
@@ -217,14 +216,15 @@ def test_the_second_stage_is_cross_validated_on_out_of_fold_probabilities(fitted
     logs = np.empty((len(labels), 2))
     for fold, network in enumerate(fitted.networks):
         here = fitted.folds.number == fold
-        network = network.for_task(fold_task(fitted.given, fitted.folds, fold, small_settings()))
         logs[here] = log_probabilities(network.infer(network.module, fitted.folds.nodes[here])[0].numpy())
 
     def rows_without(left_out: NDArray[np.bool_]) -> dict[str, NDArray[np.float32]]:
         rest = fitted.folds.nodes[~left_out]
         around = fitted.given.divided(rest, rest[:0], forget=True).tables
         assert around.known.tolist() == sorted(rest.tolist())
-        return {"it": stage_rows(logs, fitted.given, fitted.folds.nodes, around.features)}
+        rows = stage_rows(logs, fitted.given, fitted.folds.nodes, around.features)
+        rows[left_out] = stage_rows(logs, fitted.given, fitted.folds.nodes)[left_out]
+        return {"it": rows}
 
     folds = stratified_folds(labels, 5, stream(fitted.given.seed, "stage folds"))
     found = cross_validate(rows_without, {"it": "logistic"}, labels, 2, folds, fitted.given.seed)
@@ -308,29 +308,32 @@ def test_what_does_not_read_the_networks_is_cross_validated_without_them(monkeyp
     assert {name: stage.width for name, stage in found.final.stages.items()} == expected
 
 
-def test_no_label_that_is_to_be_foretold_is_read_around_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rows of all nodes are the same whatever the labels of the fold that is left out."""
-    found: list[Any] = []
+def test_who_foretells_a_label_has_not_met_it_and_reads_all_others(
+    fitted: BagFitted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes that are learned from read no label that is left out, and a node that is left out all but its own."""
+    kept: list[Any] = []
 
-    def kept(rows_without: Any, kinds: Any, labels: Any, classes: Any, folds: Any, *rest: Any, **more: Any) -> Any:
-        found.append((rows_without, labels, folds))
-        return cross_validate(rows_without, kinds, labels, classes, folds, *rest, **more)
+    def watched(rows_without: Any, *rest: Any, **more: Any) -> Any:
+        kept.append(rows_without)
+        return cross_validate(rows_without, *rest, **more)
 
-    monkeypatch.setattr(bagging, "cross_validate", kept)
-    graph = noisy_graph()
-    one = bag(graph=graph, epochs=1)
-    assert graph.labels is not None
-    _, labels, folds = found[0]
-    changed = np.array(graph.labels)
-    left_out = one.folds.nodes[folds == 0]
-    changed[left_out] = 1 - changed[left_out]
-    logs = np.zeros((len(one.folds.nodes), 2))
-    tables = []
-    for labels in (np.array(graph.labels), changed):
-        task = replace(one.given, graph=graph.with_labels(labels, graph.class_names))
-        bagging._second_stage(task, logs, one.folds, "logistic", {}, None, None)
-        tables.append(found[-1][0](folds == 0)["stack: logistic"])
-    assert np.array_equal(*tables)
+    monkeypatch.setattr(bagging, "cross_validate", watched)
+    graph, folds = fitted.given.graph, fitted.folds
+    logs, left_out = np.zeros((len(folds.nodes), 2)), np.arange(len(folds.nodes)) % 4 == 0
+
+    def rows(changed: Any) -> Any:
+        labels = np.array(graph.labels)
+        labels[changed] = 1 - labels[changed]
+        task = replace(fitted.given, graph=graph.with_labels(labels, graph.class_names))
+        bagging._second_stage(task, logs, folds, "logistic", {}, None, None)
+        return kept[-1](left_out)["stack: logistic"]
+
+    before, after = rows([]), rows(folds.nodes[left_out])
+    assert np.array_equal(before[~left_out], after[~left_out])
+    assert not np.array_equal(before[left_out], after[left_out])
+    for place in np.flatnonzero(left_out)[:5]:
+        assert np.array_equal(before[place], rows(folds.nodes[place])[place])
 
 
 def test_the_mean_has_equal_weights_and_leaves_the_networks_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -292,11 +292,12 @@ def finish(
     done = folds.number < len(networks)
     folds = Folds(folds.nodes[done], folds.number[done])
     labels, classes = task.labels(folds.nodes), task.graph.num_classes
+    # What is foretold reads all labels but its own, as it will: the network has met none of those of its fold.
+    networks = _members(networks[0].for_task(task.with_all_labels()), [network.module for network in networks])
     logs = np.empty((len(labels), classes))
     for fold, network in enumerate(networks):
         found, _ = network.infer(network.module, folds.members(fold))
         logs[folds.number == fold] = log_probabilities(found.numpy())
-    networks = [network.for_task(task.with_all_labels()) for network in networks]
     out_of_fold = {NETWORK: softmax(logs)}
     final = FinalStage()
     if folds.count > 1 and settings.second_stage != "none":
@@ -349,10 +350,12 @@ def _second_stage(
             watch(next(fits), total)
 
     def rows_without(left_out: NDArray[np.bool_]) -> dict[str, NDArray[np.float32]]:
-        # Labels to predict are not read around other nodes either: with the rows of one neighbour in a leaf of a tree,
-        # they leak, and random labels of PubMed then score 41.4 % instead of 39.9.
-        rest = np.setdiff1d(task.known, folds.nodes[left_out])
+        # Labels to foretell are not read around the nodes that are learned from: with the rows of one neighbour in a
+        # leaf of a tree, they leak, and random labels of PubMed then score 41.4 % instead of 39.9. A node to foretell
+        # reads all labels but its own, as it will: with a fifth of them missing, DBLP looked 0.8 points worse.
+        rest, there = np.setdiff1d(task.known, folds.nodes[left_out]), folds.nodes[left_out]
         around = task.divided(rest, rest[:0], forget=True).tables.features
+        around[there] = task.tables.features[there]
         return rows_read(wanted, logs, task, folds.nodes, around)
 
     found = cross_validate(rows_without, wanted, labels, classes, divided, seed, sizes, tell, is_late)
