@@ -170,13 +170,13 @@ def test_numbers_are_kept_as_they_are(values: Any) -> None:
     assert encoded(values) == ([1.5, -2.0, 3.0], Column("x"))
 
 
-@pytest.mark.parametrize("values", [["1,5", "2", ""], ["1,234.5", "7,000"], ["-0,5", None, "3.5"]])
+@pytest.mark.parametrize("values", [["1,5", "2", ""], ["1,234.5", "7,000"], ["-0,5", None, "3.5"], ["1.234,50", "7"]])
 def test_numbers_with_commas_are_refused(values: Any) -> None:
     with pytest.raises(InputError, match=f"'x' holds numbers with commas, such as {values[0]}. Write decimals with"):
         encode_column(Sheet(pa.table({"x": values}), "table"), 0)
 
 
-@pytest.mark.parametrize("values", [["1,5", "red"], ["1,", "2,"], ["1,2;3", "4"]])
+@pytest.mark.parametrize("values", [["1,5", "red"], ["1,", "2,"], ["1,2;3", "4"], ["1.2,3", "4"]])
 def test_other_text_with_commas_is_a_category(values: Any) -> None:
     assert encode_column(Sheet(pa.table({"x": values}), "table"), 0)[1].kind == "category"
 
@@ -193,6 +193,19 @@ def test_booleans_and_categories_are_encoded_alike() -> None:
 @pytest.mark.parametrize("values", [[date(1970, 1, 3), None], ["1970-01-03", ""], ["1970-01-03T00:00:00", None]])
 def test_dates_become_days(values: Any) -> None:
     assert encoded(values) == ([2.0, None], Column("x"))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([90_000, None], pa.duration("ms")),
+        pa.array([90, None], pa.duration("s")),
+        pa.array([90, None], pa.time32("s")),
+        pa.array([90 * 10**9, None], pa.time64("ns")),
+    ],
+)
+def test_durations_and_times_of_day_become_seconds(values: Any) -> None:
+    assert encoded(values) == ([90.0, None], Column("x"))
 
 
 def test_a_date_that_is_none_is_named_with_its_attribute() -> None:
