@@ -22,7 +22,14 @@ def test_nodes_without_a_label_are_unlabelled_and_counted(tmp_path: Path) -> Non
     labels, facts = read_labels(written(tmp_path, "node,label\nb,red\na,blue\nc,\n"), IDS)
     assert labels.codes.tolist() == [0, 1, -1, -1]
     assert labels.names == ("blue", "red")
-    assert facts == {"label_rows": 3, "labels_missing": 1, "labels_unknown": 0, "labels_repeated": 0}
+    assert facts == {
+        "label_rows": 3,
+        "labels_missing": 1,
+        "labels_unknown": 0,
+        "labels_repeated": 0,
+        "label_column": "label",
+        "label_columns_other": [],
+    }
 
 
 def test_a_file_without_header_has_node_then_label(tmp_path: Path) -> None:

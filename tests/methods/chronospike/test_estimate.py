@@ -113,7 +113,7 @@ def test_peak_moves_to_the_curve_that_grows_faster() -> None:
 
 def test_what_the_first_pass_keeps_alive_does_not_count() -> None:
     """A few megabytes more in one probe would become gigabytes in a batch."""
-    kept = []
+    kept: list[torch.Tensor] = []
 
     def work(roots: int) -> None:
         x = torch.zeros(roots) * 2

@@ -1,0 +1,93 @@
+"""What a person should be told of imported data: it may be right, and often is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from chronospike.data.attributes import Column, kept_values
+from chronospike.data.events import Events, NodeLabels
+from chronospike.data.reading.columns import letters
+from chronospike.data.reading.tables import ABSENT_WORDS
+
+# Things of different kinds are often numbered from 1 each.
+_KINDS = {
+    "user", "customer", "client", "member", "account", "card", "device", "terminal", "merchant", "shop", "store",
+    "item", "product", "article", "page", "video", "movie", "song", "author", "paper", "post", "thread", "topic",
+}  # fmt: skip
+# The same number or name, written in another way.
+_LEADING_ZEROS, _DECIMAL_ZERO = r"^0+([0-9])", r"^([0-9]+)[.]0$"
+_UNKNOWN = {*map(str.lower, ABSENT_WORDS.to_pylist()), "unknown", "unlabeled", "unlabelled", "undefined", "missing"}
+
+
+def doubts_about_ids(events: Events, in_both: int) -> list[str]:
+    """Ids that may be one node although they differ, several although they are equal, or none.
+
+    Args:
+        in_both: how many ids occur both as a source and as a target.
+    """
+    found = []
+    twins = written_in_two_ways(events.ids.values)
+    if twins is not None:
+        count, one, other = twins
+        seem = "1 id seems" if count == 1 else f"{count:,} ids seem"
+        found.append(f"{seem} to be written in two ways, such as {one!r} and {other!r}: these are two nodes")
+    if events.ids.is_text:
+        words = events.ids.values.filter(pc.is_in(events.ids.values, value_set=ABSENT_WORDS.cast(pa.large_string())))
+        found += [
+            f"{word!r} is a node like any other. If it stands for no id, leave it empty" for word in words.to_pylist()
+        ]
+    if events.columns and in_both:
+        source, target = events.columns[:2]
+        kinds = [letters(name).removesuffix("id") for name in (source, target)]
+        if kinds[0] != kinds[1] and _KINDS.issuperset(kinds):
+            found.append(
+                f"{in_both:,} ids occur both in '{source}' and in '{target}', and each is one node. "
+                "Where they are different things, write a letter before one of them"
+            )
+    return found
+
+
+def doubts_about_classes(labels: NodeLabels) -> list[str]:
+    """Class names that may be one class, or none."""
+    twins = written_in_two_ways(pa.array(labels.names, pa.large_string()))
+    found = [] if twins is None else [f"classes {twins[1]!r} and {twins[2]!r} are different: they are kept as written"]
+    words = [name for name in labels.names if name.strip().lower() in _UNKNOWN]
+    return found + [f"{word!r} is a class like any other. If it stands for no label, leave it empty" for word in words]
+
+
+def doubts_about_attributes(values: NDArray[Any], columns: Sequence[Column]) -> list[str]:
+    """Attributes `[..., c]` of text with so many values that most are read as `other`."""
+    found = []
+    for index, column in enumerate(columns):
+        if column.kind == "category":
+            known = values[..., index]
+            codes = known[~np.isnan(known)].astype(np.int64)
+            sizes = np.bincount(codes, minlength=len(column.values))
+            if 2 * sizes[kept_values(sizes)].sum() < len(codes):
+                found.append(f"{column.name} ({len(column.values):,} values, such as {column.values[0]!r})")
+    if not found:
+        return []
+    shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+    return [f"attributes of text with mostly rare values, which are all read as 'other': {shown}"]
+
+
+def written_in_two_ways(values: pa.Array) -> tuple[int, str, str] | None:
+    """Distinct texts that differ only in blanks around them, capitals, leading zeros or a `.0`: how many more there
+    are than of others, and the first two; None if there are none."""
+    if not pa.types.is_large_string(values.type):
+        return None
+    plain = pc.utf8_lower(pc.utf8_trim_whitespace(values))
+    plain = pc.replace_substring_regex(plain, _LEADING_ZEROS, r"\1")
+    plain = pc.replace_substring_regex(plain, _DECIMAL_ZERO, r"\1").dictionary_encode()
+    if len(plain.dictionary) == len(values):
+        return None
+    codes = plain.indices.to_numpy()
+    first = int(np.argmax(np.bincount(codes)[codes] > 1))
+    one, other = np.flatnonzero(codes == codes[first])[:2].tolist()
+    return len(values) - len(plain.dictionary), values[one].as_py(), values[other].as_py()
