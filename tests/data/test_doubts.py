@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from chronospike.data.attributes import Column
-from chronospike.data.doubts import doubts_about_attributes, written_in_two_ways
+from chronospike.data.doubts import doubts_about_attributes, doubts_about_times, written_in_two_ways
 from chronospike.data.ingest import import_graph
 
 NAN = float("nan")
@@ -65,6 +65,13 @@ def test_ids_of_one_kind_may_be_in_both_columns() -> None:
     graph = import_graph({"payer": [1, 2, 3], "payee": [2, 1, 9], "time": [1, 2, 3]})
     assert graph.facts["in_both_columns"] == 2
     assert "doubts" not in graph.facts
+
+
+def test_dates_without_separators_are_named() -> None:
+    (doubt,) = doubts_about_times(np.array([20230131, 20230201]))
+    assert doubt.endswith("If they are dates, write them as 2023-01-31")
+    for others in ([20230131, 20231301], [1, 2], [1672531200], [20230131.0]):
+        assert doubts_about_times(np.array(others)) == []
 
 
 def test_attributes_of_mostly_rare_values_are_named() -> None:

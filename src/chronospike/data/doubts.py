@@ -53,6 +53,19 @@ def doubts_about_ids(events: Events, in_both: int) -> list[str]:
     return found
 
 
+def doubts_about_times(time: NDArray[Any]) -> list[str]:
+    """Whole numbers that are dates, of which those after the last day of a month are 70 further on."""
+    if time.dtype.kind != "i":
+        return []
+    year, month, day = time // 10_000, time // 100 % 100, time % 100
+    is_date = (year >= 1900) & (year <= 2100) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
+    if not is_date.all():
+        return []
+    first = str(time[0])
+    written = f"{first[:4]}-{first[4:6]}-{first[6:]}"
+    return [f"times such as {first} are read as plain numbers. If they are dates, write them as {written}"]
+
+
 def doubts_about_classes(labels: NodeLabels) -> list[str]:
     """Class names that may be one class, or none."""
     twins = written_in_two_ways(pa.array(labels.names, pa.large_string()))
