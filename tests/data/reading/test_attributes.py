@@ -99,7 +99,7 @@ def test_unknown_nodes_are_named_or_dropped(tmp_path: Path, graph: DynamicGraph)
     values, _, facts = read_features(path, graph, on_unknown="drop")
     np.testing.assert_array_equal(values[:, 0], [1, NAN, NAN])
     assert facts["features_unknown"] == 1
-    with pytest.raises(InputError, match="nodes.csv: no row is about a node in the graph, the first is about '1.0'"):
+    with pytest.raises(InputError, match="none of the described nodes is in the graph. They are written '1.0'"):
         read_features(written(tmp_path, "node,x\n1.0,1\n2.0,2\n"), graph, on_unknown="drop")
 
 

@@ -74,6 +74,13 @@ def test_integer_ids_match_ids_written_as_text(tmp_path: Path) -> None:
     assert labels.codes.tolist() == [1, 0]
 
 
+@pytest.mark.parametrize("on_unknown", ["error", "drop"])
+def test_labels_of_other_nodes_only_show_how_both_are_written(tmp_path: Path, on_unknown: str) -> None:
+    path = written(tmp_path, "node,label\n1.0,x\n2.0,y\n")
+    with pytest.raises(InputError, match=r"They are written '1.0', '2.0', and those of the graph '1', '2', '3'"):
+        read_labels(path, NodeIds.of([1, 2, 3, 4]), on_unknown=on_unknown)
+
+
 def test_unknown_nodes_are_counted_and_the_first_three_named(tmp_path: Path) -> None:
     path = written(tmp_path, "node,label\na,1\nz,1\nb,2\ny,2\nx,1\nw,1\n")
     with pytest.raises(InputError) as caught:

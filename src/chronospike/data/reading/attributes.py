@@ -110,9 +110,7 @@ def read_features(
     nodes = sheet.column(node_at)
     refuse_gaps(sheet, nodes)
     index = positions_in(ids, nodes)
-    known = known_nodes(sheet, nodes, index, "described", on_unknown)
-    if not known.any():
-        raise InputError(f"{sheet.origin}: no row is about a node in the graph, the first is about '{nodes[0]}'")
+    known = known_nodes(sheet, nodes, index, ids, "described", on_unknown)
     names = [sheet.names[k] for k in chosen]
     twin = next((name for name in names if names.count(name) > 1), None)
     if twin is not None:

@@ -57,7 +57,7 @@ def read_labels(
     given = ~missing(classes)
     labelled, rows = nodes.filter(pa.array(given)), np.flatnonzero(given)
     index = positions_in(ids, labelled)
-    known = known_nodes(sheet, labelled, index, "labelled", on_unknown)
+    known = known_nodes(sheet, labelled, index, ids, "labelled", on_unknown)
     names, (codes,) = number_values(classes.filter(pa.array(given)).filter(pa.array(known)))
     if len(names) < 2:
         found = f"only one class, {names[0]!r}" if len(names) else "no label of a node in the graph"
@@ -91,16 +91,26 @@ def refuse_gaps(sheet: Sheet, nodes: pa.ChunkedArray) -> None:
         raise InputError(f"{sheet.at(int(np.argmax(gap)))}: 'node' is empty. Give a node id or drop the row")
 
 
-def known_nodes(sheet: Sheet, nodes: pa.ChunkedArray, index: Ints, kind: str, on_unknown: str) -> NDArray[np.bool_]:
-    """`[K]` True where the node is in the graph; the others are an error unless they may be dropped.
+def known_nodes(
+    sheet: Sheet, nodes: pa.ChunkedArray, index: Ints, ids: NodeIds, kind: str, on_unknown: str
+) -> NDArray[np.bool_]:
+    """`[K]` True where the node is in the graph; the others are an error unless they may be dropped, and some are left.
 
     Args:
-        index: `[K]` the index of each of the `nodes`, -1 for unknown ones.
+        index: `[K]` the index of each of the `nodes` in `ids`, -1 for unknown ones.
         kind: how to call such nodes: "labelled".
     """
     known = index >= 0
-    if known.all() or on_unknown == "drop":
+    if known.all() or (known.any() and on_unknown == "drop"):
         return known
+    if not known.any():
+        here, there = (
+            ", ".join(f"'{name}'" for name in some) for some in (nodes[:3], ids.take(np.arange(min(3, len(ids)))))
+        )
+        raise InputError(
+            f"{sheet.origin}: none of the {kind} nodes is in the graph. They are written {here}, and those of the "
+            f"graph {there}"
+        )
     strangers = dict.fromkeys(str(node) for node in nodes.filter(pa.array(~known)).to_pylist())
     count = f"1 {kind} node is" if len(strangers) == 1 else f"{len(strangers):,} {kind} nodes are"
     first = ", ".join(f"'{name}'" for name in list(strangers)[:3])
