@@ -74,6 +74,13 @@ def test_dates_without_separators_are_named() -> None:
         assert doubts_about_times(np.array(others)) == []
 
 
+def test_steps_that_are_mostly_empty_are_named() -> None:
+    edges = {"source": ["a", "b", "c"], "target": ["b", "c", "d"], "time": ["1970-01-01", "2023-02-01", "2023-03-01"]}
+    (doubt,) = import_graph(edges, every="1y").facts["doubts"]
+    assert doubt == "52 of 54 steps have no event, most of them in a row from 1971-01-01 to 2023-01-01"
+    assert "doubts" not in import_graph({**edges, "time": [1, 3, 5]}, every=1).facts
+
+
 def test_attributes_of_mostly_rare_values_are_named() -> None:
     often, rare = np.array([0, 0, 0, 1, NAN, NAN]), np.array([0, 1, 2, 3, 4, 5])
     columns = [Column("often", "category", ("x", "y")), Column("text", "category", tuple("abcdef"))]

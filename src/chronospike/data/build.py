@@ -8,7 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chronospike.data.csr import history_and_snapshot
-from chronospike.data.doubts import doubts_about_classes, doubts_about_ids, doubts_about_times
+from chronospike.data.doubts import (
+    doubts_about_classes,
+    doubts_about_ids,
+    doubts_about_steps,
+    doubts_about_times,
+)
 from chronospike.data.events import EventLog, Events, NodeLabels, Steps
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.time_text import format_time
@@ -56,7 +61,7 @@ def build_graph(
     }
     sent, received = (np.bincount(column, minlength=len(events.ids)) for column in (events.source, events.target))
     facts["in_both_columns"] = in_both = int(np.count_nonzero((sent > 0) & (received > 0)))
-    doubts = [*doubts_about_ids(events, in_both), *doubts_about_times(events.time)]
+    doubts = [*doubts_about_ids(events, in_both), *doubts_about_times(events.time), *doubts_about_steps(steps)]
     doubts += [] if labels is None else doubts_about_classes(labels)
     if doubts:
         facts["doubts"] = doubts

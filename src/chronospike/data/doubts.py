@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from chronospike.data.attributes import Column, kept_values
-from chronospike.data.events import Events, NodeLabels
+from chronospike.data.events import Events, NodeLabels, Steps
 from chronospike.data.reading.columns import letters
 from chronospike.data.reading.tables import ABSENT_WORDS
+from chronospike.data.time_text import format_time
 
 # Things of different kinds are often numbered from 1 each.
 _KINDS = {
@@ -64,6 +65,17 @@ def doubts_about_times(time: NDArray[Any]) -> list[str]:
     first = str(time[0])
     written = f"{first[:4]}-{first[4:6]}-{first[6:]}"
     return [f"times such as {first} are read as plain numbers. If they are dates, write them as {written}"]
+
+
+def doubts_about_steps(steps: Steps) -> list[str]:
+    """Steps mostly without events: often one event has a wrong time, such as 1970-01-01 where there was none."""
+    busy = np.unique(steps.index)
+    empty = len(steps) - len(busy)
+    if 2 * empty <= len(steps):
+        return []
+    widest = int(np.argmax(np.diff(busy)))
+    first, last = format_time(steps.end[busy[widest]]), format_time(steps.start[busy[widest + 1]])
+    return [f"{empty:,} of {len(steps):,} steps have no event, most of them in a row from {first} to {last}"]
 
 
 def doubts_about_classes(labels: NodeLabels) -> list[str]:
