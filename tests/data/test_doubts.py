@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from chronospike.data.attributes import Column
-from chronospike.data.doubts import doubts_about_attributes, doubts_about_times, written_in_two_ways
+from chronospike.data.doubts import doubts_about_attributes, doubts_about_leaks, doubts_about_times, written_in_two_ways
 from chronospike.data.ingest import import_graph
 
 NAN = float("nan")
@@ -87,3 +87,22 @@ def test_attributes_of_mostly_rare_values_are_named() -> None:
     (doubt,) = doubts_about_attributes(np.stack([often, rare], axis=1).astype(np.float32), columns)
     assert doubt.endswith("read as 'other': text (6 values, such as 'a')")
     assert doubts_about_attributes(rare[:, None].astype(np.float32), [Column("number")]) == []
+
+
+def test_attributes_that_follow_from_the_class_are_named() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.append(rng.integers(0, 2, 1000), -1)
+    mostly = np.where(rng.random(1001) < 0.9, labels, 1 - labels)
+    closed_at = np.where(labels == 1, rng.normal(size=1001), NAN)
+    values = np.stack([labels == 1, closed_at, mostly, rng.normal(size=1001), rng.integers(0, 9, 1001)], axis=1)
+    columns = [Column(name) for name in ("flag", "closed_at", "mostly", "noise", "group")]
+    (doubt,) = doubts_about_leaks(values.astype(np.float32), columns, labels)
+    assert doubt.startswith("'flag', 'closed_at' tell the class alone.")
+    over_time = np.stack([values, values]).astype(np.float32)
+    assert doubts_about_leaks(over_time, columns, labels) == [doubt]
+
+
+def test_no_attribute_follows_from_a_class_that_nearly_all_nodes_have() -> None:
+    labels = np.array([0] * 500 + [1] * 3)
+    assert doubts_about_leaks(labels[:, None].astype(np.float32), [Column("x")], labels) == []
+    assert doubts_about_leaks(labels[:, None].astype(np.float32), [Column("x")], None) == []

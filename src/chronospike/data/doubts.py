@@ -21,6 +21,8 @@ _KINDS = {
     "user", "customer", "client", "member", "account", "card", "device", "terminal", "merchant", "shop", "store",
     "item", "product", "article", "page", "video", "movie", "song", "author", "paper", "post", "thread", "topic",
 }  # fmt: skip
+# That an attribute tells the class is said where so many nodes are not of the largest one. Nodes looked at; few values.
+_ENOUGH_NODES, _MOST_NODES, _FEW_VALUES = 10, 10_000, 50
 # The same number or name, written in another way.
 _LEADING_ZEROS, _DECIMAL_ZERO = r"^0+([0-9])", r"^([0-9]+)[.]0$"
 _UNKNOWN = {*map(str.lower, ABSENT_WORDS.to_pylist()), "unknown", "unlabeled", "unlabelled", "undefined", "missing"}
@@ -100,6 +102,33 @@ def doubts_about_attributes(values: NDArray[Any], columns: Sequence[Column]) -> 
         return []
     shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
     return [f"attributes of text with mostly rare values, which are all read as 'other': {shown}"]
+
+
+def doubts_about_leaks(values: NDArray[Any], columns: Sequence[Column], labels: NDArray[Any] | None) -> list[str]:
+    """Attributes `[..., c]` that tell the class alone, by one of few values or by a missing one: often they follow
+    from it."""
+    if labels is None:
+        return []
+    labelled = np.flatnonzero(np.asarray(labels) >= 0)
+    some = labelled[:: 1 + len(labelled) // _MOST_NODES]
+    classes = np.asarray(labels)[some].astype(np.int64)
+    count = int(classes.max(initial=0)) + 1
+    guessed_wrong = len(some) - int(np.bincount(classes, minlength=1).max())
+    if guessed_wrong < _ENOUGH_NODES:
+        return []
+    found = []
+    for index, column in enumerate(columns):
+        given = np.asarray(values[-1] if values.ndim == 3 else values)[some, index]
+        distinct, codes = np.unique(given, return_inverse=True)
+        if len(distinct) > min(_FEW_VALUES, len(some) // 10):
+            codes = np.isnan(given).astype(np.int64)
+        sizes = np.bincount(codes * count + classes, minlength=count * (int(codes.max()) + 1)).reshape(-1, count)
+        wrong = len(some) - int(sizes.max(axis=1).sum())
+        if wrong <= guessed_wrong / 20:
+            found.append(f"'{column.name}'")
+    shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+    tell = "tells" if len(found) == 1 else "tell"
+    return [f"{shown} {tell} the class alone. What is known only after the class must be left out"] if found else []
 
 
 def written_in_two_ways(values: pa.Array) -> tuple[int, str, str] | None:

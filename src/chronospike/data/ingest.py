@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from chronospike.data.build import build_graph
-from chronospike.data.doubts import doubts_about_attributes
+from chronospike.data.doubts import doubts_about_attributes, doubts_about_leaks
 from chronospike.data.events import Events, NodeLabels
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.reading.attributes import read_features
@@ -101,7 +101,7 @@ def import_graph(
         features, graph, node=node, time_unit=time_unit, on_unknown=on_unknown, label=label
     )
     graph.facts["provenance"].update(counts)
-    doubts = doubts_about_attributes(values, columns)
+    doubts = [*doubts_about_attributes(values, columns), *doubts_about_leaks(values, columns, graph.labels)]
     if doubts:
         graph.facts["doubts"] = [*graph.facts.get("doubts", ()), *doubts]
     return graph.with_features(values, columns)
