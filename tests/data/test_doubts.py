@@ -48,6 +48,12 @@ def test_words_for_no_value_among_text_are_named() -> None:
     ]
 
 
+def test_classes_that_are_values_are_named() -> None:
+    edges = {"source": list(range(9)), "target": list(range(1, 10)), "time": [1] * 9}
+    (doubt,) = import_graph(edges, labels={node: node / 10 + 0.05 for node in range(9)}).facts["doubts"]
+    assert doubt == "9 of 9 classes have only one node, such as '0.05'"
+
+
 def test_users_and_items_with_the_same_ids_are_named() -> None:
     edges = {"user_id": [1, 2, 3], "item_id": [2, 1, 9], "time": [1, 2, 3]}
     (doubt,) = import_graph(edges).facts["doubts"]

@@ -81,9 +81,14 @@ def doubts_about_steps(steps: Steps) -> list[str]:
 
 
 def doubts_about_classes(labels: NodeLabels) -> list[str]:
-    """Class names that may be one class, or none."""
+    """Class names that may be one class, numbers, or none."""
     twins = written_in_two_ways(pa.array(labels.names, pa.large_string()))
     found = [] if twins is None else [f"classes {twins[1]!r} and {twins[2]!r} are different: they are kept as written"]
+    sizes = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.names))
+    single = np.flatnonzero(sizes == 1)
+    if len(single) > max(5, len(sizes) / 2):
+        name = labels.names[int(single[0])]
+        found.append(f"{len(single):,} of {len(sizes):,} classes have only one node, such as {name!r}")
     words = [name for name in labels.names if name.strip().lower() in _UNKNOWN]
     return found + [f"{word!r} is a class like any other. If it stands for no label, leave it empty" for word in words]
 
