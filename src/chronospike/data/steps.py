@@ -160,6 +160,11 @@ def equal_width_steps(time: NDArray[Any], every: str | float, origin: Any = None
     return Steps(index, bounds[:-1], bounds[1:], rule)
 
 
+def without_origin(rule: str) -> str:
+    """The part of a rule that two graphs can share: `every 30d` of `every 30d from 2022-01-03`."""
+    return re.sub(r" from [^,]*| \(.*\)", "", rule)
+
+
 def _parse_width(text: str) -> tuple[Fraction, str]:
     found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", text.lower())
     if not found or not 0 < float(found[1]) < np.inf:
