@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from chronospike import memory
 from chronospike.data.attributes import Column
 from chronospike.data.build import build_graph
 from chronospike.data.graph import DynamicGraph
@@ -83,6 +84,18 @@ def test_the_latest_of_several_values_within_a_step_counts() -> None:
     graph = build_graph(events, equal_width_steps(events.time, "1mo"))
     table = {"node": ["a"] * 3, "time": ["2020-01-20", "2020-01-05", "2020-02-01"], "x": [3.0, 2.0, 4.0]}
     assert over_time(table, graph)[:, 0].tolist() == [3, 4, 4]
+
+
+def test_values_over_time_that_do_not_fit_into_memory_are_refused(
+    graph: DynamicGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = {"node": ["a", "b"], "time": [10, 20], "x": [1, 2], "y": [3, 4]}
+    needed = 4 * 3 * 3 * 2  # three steps, three nodes, two columns
+    monkeypatch.setattr(memory, "available_bytes", lambda: needed)
+    assert read_features(table, graph)[0].nbytes == needed
+    monkeypatch.setattr(memory, "available_bytes", lambda: needed - 1)
+    with pytest.raises(InputError, match=r"attributes at every step needs about .* Leave out columns"):
+        read_features(table, graph)
 
 
 def test_the_node_column_can_be_chosen(graph: DynamicGraph) -> None:

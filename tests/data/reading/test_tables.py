@@ -243,6 +243,7 @@ def test_among_other_text_it_is_what_it_says(others: list[str]) -> None:
     assert missing(pa.chunked_array([["NA", "None", *others]])).sum() == 0
 
 
+@pytest.mark.skipif(not hasattr(pa, "uuid"), reason="pyarrow 17 has no UUIDs")
 def test_uuids_are_text() -> None:
     """As in Parquet files of databases."""
     given = [UUID(int=1), None, UUID(int=2), UUID(int=1)]

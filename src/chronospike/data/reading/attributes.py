@@ -25,6 +25,7 @@ from chronospike.data.reading.tables import ABSENT, PathLike, Sheet, existing_fi
 from chronospike.data.reading.times import NUMBER, TIME_UNITS, from_unix, read_times, time_column
 from chronospike.errors import InputError, check_choice
 from chronospike.files import BAD_ARRAY
+from chronospike.memory import require_bytes
 
 Attributes = tuple[NDArray[Any], tuple[Column, ...], dict[str, Any]]
 
@@ -130,7 +131,10 @@ def read_features(
     keep = np.flatnonzero(known & ~late)
     order = keep[np.lexsort((times[keep], index[keep]))]
     _refuse_repeats(sheet, ids, index, times, block, order)
-    values = _spread(block, index, step, order, len(ids), 1 if time_at is None else graph.num_steps)
+    num_steps = 1 if time_at is None else graph.num_steps
+    way_out = "Leave out columns, or make fewer steps"
+    require_bytes(4.0 * num_steps * len(ids) * len(chosen), "the table of attributes at every step", way_out)
+    values = _spread(block, index, step, order, len(ids), num_steps)
     facts = {
         "feature_rows": len(sheet),
         "features_unknown": int((~known).sum()),
