@@ -203,7 +203,9 @@ def test_booleans_and_categories_are_encoded_alike() -> None:
     assert encoded(pa.array(["b", "a"]).dictionary_encode()) == ([1, 0], Column("x", "category", ("a", "b")))
 
 
-@pytest.mark.parametrize("values", [[date(1970, 1, 3), None], ["1970-01-03", ""], ["1970-01-03T00:00:00", None]])
+@pytest.mark.parametrize(
+    "values", [[date(1970, 1, 3), None], ["1970-01-03", ""], ["1970-01-03T00:00:00", None], ["1970/01/03", ""]]
+)
 def test_dates_become_days(values: Any) -> None:
     assert encoded(values) == ([2.0, None], Column("x"))
 

@@ -32,7 +32,7 @@ Attributes = tuple[NDArray[Any], tuple[Column, ...], dict[str, Any]]
 # What pandas calls its row numbers, in CSV files and in Parquet files.
 ROW_NUMBERS = re.compile(r"(Unnamed: [0-9]+|__index_level_[0-9]+__)?")
 INFINITE = pa.array(["inf", "-inf", "+inf", "infinity", "-infinity"])
-_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?$"
+_DATE = r"^[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}([T ].*)?$"
 # 1,5 may be one and a half, 1,500 that or a thousand and a half; 1.500,5 has its thousands apart.
 _COMMAS = r"^[+-]?([0-9]+(,[0-9]+)+([.][0-9]*)?|[0-9]{1,3}([.' \x{a0}\x{202f}][0-9]{3})+,[0-9]+)$"
 _DAY = np.timedelta64(1, "D") / np.timedelta64(1, "us")
