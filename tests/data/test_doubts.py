@@ -54,6 +54,12 @@ def test_classes_that_are_values_are_named() -> None:
     assert doubt == "9 of 9 classes have only one node, such as '0.05'"
 
 
+def test_ids_that_a_spreadsheet_has_rounded_are_named() -> None:
+    edges = {"source": ["1.23E+12", "4.5E+11", "1.23E+12"], "target": ["7e10", "x", "y"], "time": [1, 2, 3]}
+    (doubt,) = import_graph(edges).facts["doubts"]
+    assert doubt.startswith("'1.23E+12' looks like a number that a spreadsheet has rounded")
+
+
 def test_users_and_items_with_the_same_ids_are_named() -> None:
     edges = {"user_id": [1, 2, 3], "item_id": [2, 1, 9], "time": [1, 2, 3]}
     (doubt,) = import_graph(edges).facts["doubts"]

@@ -25,6 +25,7 @@ _KINDS = {
 _ENOUGH_NODES, _MOST_NODES, _FEW_VALUES = 10, 10_000, 50
 # The same number or name, written in another way.
 _LEADING_ZEROS, _DECIMAL_ZERO = r"^0+([0-9])", r"^([0-9]+)[.]0$"
+_SCIENTIFIC = r"^[0-9]([.,][0-9]+)?[eE][+][0-9]+$"
 _UNKNOWN = {*map(str.lower, ABSENT_WORDS.to_pylist()), "unknown", "unlabeled", "unlabelled", "undefined", "missing"}
 
 
@@ -41,6 +42,11 @@ def doubts_about_ids(events: Events, in_both: int) -> list[str]:
         seem = "1 id seems" if count == 1 else f"{count:,} ids seem"
         found.append(f"{seem} to be written in two ways, such as {one!r} and {other!r}: these are two nodes")
     if events.ids.is_text:
+        rounded = events.ids.values.filter(pc.match_substring_regex(events.ids.values, _SCIENTIFIC))
+        if len(rounded):
+            found.append(
+                f"{rounded[0].as_py()!r} looks like a number that a spreadsheet has rounded: several ids may be one now"
+            )
         words = events.ids.values.filter(pc.is_in(events.ids.values, value_set=ABSENT_WORDS.cast(pa.large_string())))
         found += [
             f"{word!r} is a node like any other. If it stands for no id, leave it empty" for word in words.to_pylist()
