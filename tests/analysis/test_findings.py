@@ -188,6 +188,11 @@ def test_dropped_nodes_and_notes_of_the_split_are_told(metrics: dict[str, Any]) 
     ) == ["good"]
 
 
+def test_one_test_node_is_told_in_the_singular(metrics: dict[str, Any]) -> None:
+    metrics["split"]["test"] = 1
+    assert _levels(_found(metrics), "1 node was held out") == ["good"]
+
+
 @pytest.mark.parametrize(("order", "level"), [("random", "note"), ("time", "good")])
 def test_a_random_split_is_said_not_to_test_the_future(order: str, level: str) -> None:
     found = _found(_scores(0.8, 0.8), {"split_order": order})

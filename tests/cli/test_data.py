@@ -204,6 +204,21 @@ def test_info_says_how_many_events_are_kept_and_over_what_time(
     assert said == "3 from 2022-01-03 to 2022-02-10 11:02, repeats included"
 
 
+def test_import_names_the_columns_it_used(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    edges = write(tmp_path / "e.csv", "day,payer,payee\n1,a,b\n2,b,c\n")
+    labels = write(tmp_path / "l.csv", "account,type,is_fraud\na,x,1\nb,y,0\n")
+    said = worked(capsys, "data", "import", edges, "--labels", labels, "-o", tmp_path / "g")
+    assert row(said, "columns") == "source: payer, target: payee, time: day"
+    assert row(said, "label") == "column type; other columns: is_fraud"
+    assert row(said, "nodes") == "3, 0 without an edge; 1 are both a source and a target"
+
+
+def test_import_notes_what_may_be_wrong(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    edges = write(tmp_path / "e.csv", "u,v,t\na,b,1\na ,c,2\n")
+    for command in (("data", "import", edges, "-o", tmp_path / "g"), ("data", "info", tmp_path / "g")):
+        assert "'a' and 'a '" in row(worked(capsys, *command), "note")
+
+
 def test_import_names_the_columns_it_did_not_use(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     said = worked(capsys, "data", "import", write(tmp_path / "e.csv", DATED), "-o", tmp_path / "g")
     assert said.count("not used: amount, currency") == 1

@@ -43,6 +43,16 @@ def test_another_graph_is_scored_without_touching_the_run(
     assert "exists. Choose another name or pass --overwrite" in refused(capsys, *again)
 
 
+def test_steps_of_another_kind_are_noted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    graph = replace(dated_graph(), facts={"step_rule": "every 1w from 2022-01-03"})
+    run = train(capsys, save_graph(graph, tmp_path / "g"), tmp_path / "run")
+    for width, noted in (("1d", True), ("1w", False)):
+        rule = {"step_rule": f"every {width} from 2022-02-14"}
+        other = save_graph(replace(with_other_future(graph, 2), facts=rule), tmp_path / width)
+        said = worked(capsys, "predict", run, "--graph", other, "-o", tmp_path / "p.csv")
+        assert ("('every 1d', in training 'every 1w')" in said) is noted
+
+
 def test_a_run_is_never_replaced_by_scores(capsys: pytest.CaptureFixture[str], place: Path) -> None:
     before = contents(place / "run")
     said = refused(capsys, "evaluate", place / "run", "-o", place / "run", "--overwrite")

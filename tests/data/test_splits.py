@@ -168,7 +168,9 @@ def test_missing_labels_and_a_single_class_are_refused() -> None:
 
 
 def test_nothing_left_to_test_on_is_refused() -> None:
-    with pytest.raises(InputError, match="0 to test on;"):
+    with pytest.raises(
+        InputError, match="0 to test on; the only node of a class is trained on, and 5 classes have one"
+    ):
         make_split(ring([0, 1, 2, 3, 4]))
     with pytest.raises(InputError, match=r"0 to test on \(10 without an edge are left out\);"):
         make_split(ring([-1] * 10 + [v % 2 for v in range(50)], isolated=50), ratio=0.8)

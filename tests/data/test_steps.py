@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from chronospike.data.events import Steps
-from chronospike.data.steps import distinct_steps, equal_count_steps, equal_width_steps, make_steps, merge_steps
+from chronospike.data.steps import (
+    distinct_steps,
+    equal_count_steps,
+    equal_width_steps,
+    make_steps,
+    merge_steps,
+    without_origin,
+)
 from chronospike.data.time_text import format_time
 from chronospike.errors import InputError
 
@@ -61,6 +68,18 @@ def test_equal_counts_keep_order_and_fill_every_step(time: np.ndarray, count: in
 def test_more_steps_than_distinct_times_says_how_many_there_are() -> None:
     with pytest.raises(InputError, match="only 2 distinct times"):
         equal_count_steps(np.array([1, 1, 7]), 3)
+
+
+@pytest.mark.parametrize(
+    ("rule", "shared"),
+    [
+        ("every 1w from 2022-01-03 08:30", "every 1w"),
+        ("every 1w from 2022-01-03, merged by 2 (the last of 1)", "every 1w, merged by 2"),
+        ("every 1mo", "every 1mo"),
+    ],
+)
+def test_the_kind_of_steps_does_not_tell_where_they_begin(rule: str, shared: str) -> None:
+    assert without_origin(rule) == shared
 
 
 @pytest.mark.parametrize(("count", "k", "left"), [(186, 10, 19), (25, 2, 13), (27, 1, 27), (3, 5, 1)])

@@ -235,7 +235,8 @@ def _parts(metrics: Metrics) -> list[Finding]:
         uses = ((known, "the networks were trained", ", each without one fold of them"),)
     told = [f"{use} on {counted(nodes, 'node')}{how}" for nodes, use, how in uses if nodes is not None]
     if split.test is not None:
-        told.append(f"{counted(split.test, 'node')} were held out for the test and not used for any choice")
+        was = "was" if split.test == 1 else "were"
+        told.append(f"{counted(split.test, 'node')} {was} held out for the test and not used for any choice")
     found = [Finding("good", f"{_capital(listing(told))}.")] if told else []
     if metrics.refit is not None:
         for_as_many = "" if metrics.best_epoch is None else ", for the best number of epochs"

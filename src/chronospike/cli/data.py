@@ -231,12 +231,17 @@ def _described(graph: DynamicGraph, summary: dict[str, Any]) -> list[tuple[str, 
 
     per_step = graph.snapshot_edges / graph.num_steps
     rule = "" if summary.get("step_rule", "distinct") == "distinct" else f", {summary['step_rule']}"
+    ends = summary.get("in_both_columns")
+    in_both = f"; {ends:,} are both a source and a target" if isinstance(ends, int) else ""
     rows = [
-        ("nodes", f"{graph.num_nodes:,}, {summary['isolated']:,} without an edge"),
+        ("nodes", f"{graph.num_nodes:,}, {summary['isolated']:,} without an edge{in_both}"),
         ("steps", f"{graph.num_steps}, {time_span(summary)}{rule}"),
         ("edges", f"{graph.snapshot_edges:,} over the steps ({per_step:,.0f} a step), {graph.union_edges:,} distinct"),
         ("direction", "kept" if graph.directed else "undirected"),
     ]
+    if "columns" in summary:
+        names = zip(("source", "target", "time"), summary["columns"], strict=True)
+        rows.append(("columns", ", ".join(f"{role}: {name}" for role, name in names)))
     if graph.events is not None:
         first, last = (format_time(time) for time in graph.events.time[[0, -1]])
         rows.append(("events", f"{len(graph.events):,} from {first} to {last}, repeats included"))
@@ -257,6 +262,10 @@ def _described(graph: DynamicGraph, summary: dict[str, Any]) -> list[tuple[str, 
         left_out = f"; {unknown:,} of nodes without an edge left out" if unknown else ""
         counted = f"{summary['labelled']:,} nodes in {graph.num_classes} classes: {sizes}{more}"
         rows.append(("labels", counted + left_out))
+        if "label_column" in _counts(summary):
+            others = _counts(summary)["label_columns_other"]
+            listed = f"; other columns: {_listed(others)}" if others else ""
+            rows.append(("label", f"column {_counts(summary)['label_column']}{listed}"))
     else:
         rows.append(("labels", "none"))
     shape = summary["features"]
@@ -265,6 +274,7 @@ def _described(graph: DynamicGraph, summary: dict[str, Any]) -> list[tuple[str, 
         rows.append(("attributes", _attributes(graph, summary)))
     if summary.get("feature_sets"):
         rows.append(("feature sets", ", ".join(summary["feature_sets"])))
+    rows += [("note", doubt) for doubt in summary.get("doubts", ())]
     rows.append(("in memory", human_bytes(summary["graph_bytes"]) + " for both views of the graph"))
     return rows
 

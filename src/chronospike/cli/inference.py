@@ -269,6 +269,7 @@ def _open(
     from chronospike.cli.features import maker
     from chronospike.cli.train import prepare_features
     from chronospike.data.as_of import depends_on_future, step_as_of
+    from chronospike.data.steps import without_origin
     from chronospike.data.storage import data_key, graph_key, open_graph
     from chronospike.data.time_text import format_time
     from chronospike.device import choose_device, keep_freed_memory
@@ -296,7 +297,11 @@ def _open(
 
     if is_other:
         note(f"{where} is not the graph that {run} was trained on; the labels and the split are those of the run")
-        split = folder.known_labels(open_graph(where, features="none", verify=False))[1]
+        bare = open_graph(where, features="none", verify=False)
+        rules = [without_origin(rule) for rule in (bare.facts.get("step_rule"), facts.get("step_rule")) if rule]
+        if len(set(rules)) > 1:
+            note(f"its steps are of another kind ('{rules[0]}', in training '{rules[1]}'), so predictions may be off")
+        split = folder.known_labels(bare)[1]
         shared, of = len(split.train), split.facts.get("train", len(split.train))
         if shared < of:
             note(f"{of - shared:,} of the {of:,} training nodes are not in {where}, so their labels say nothing there")

@@ -196,7 +196,7 @@ def _carry_out(
     if divided is not None:
         facts |= {"folder": str(folder.absolute()), "name": folder.name, "features": features}
         facts |= {"feature_methods": feature_methods(folder, features)}
-        facts |= {"data": data_key(folder), "edges": graph_key(folder)}
+        facts |= {"data": data_key(folder), "edges": graph_key(folder), "step_rule": data.facts.get("step_rule")}
         begin(plan, data, divided, overwrite)
     with resumable(advice):
         metrics: dict[int, dict[str, Any]] = {}

@@ -270,9 +270,14 @@ def _fit_number(known: NDArray[np.float64]) -> tuple[tuple[float, ...], tuple[fl
     return tuple(knots.tolist()), tuple(np.round(scores, 9).tolist())
 
 
+def kept_values(sizes: NDArray[np.int64]) -> list[int]:
+    """The codes of a category that get a column of their own, given how many nodes have each."""
+    return [int(code) for code in np.argsort(-sizes, kind="stable")[:_MOST_CATEGORIES] if sizes[code] >= _LEAST_NODES]
+
+
 def _fit_category(column: Column, codes: NDArray[np.int64], has_missing: bool) -> ColumnEncoding:
     sizes = np.bincount(codes, minlength=len(column.values))
-    often = [code for code in np.argsort(-sizes, kind="stable")[:_MOST_CATEGORIES] if sizes[code] >= _LEAST_NODES]
+    often = kept_values(sizes)
     kept = tuple(column.values[code] for code in sorted(often))
     has_other = int(sizes.sum()) > int(sizes[often].sum())
     return ColumnEncoding(column.name, "category", values=kept, has_other=has_other, has_missing=has_missing)

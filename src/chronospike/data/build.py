@@ -8,6 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chronospike.data.csr import history_and_snapshot
+from chronospike.data.doubts import (
+    doubts_about_classes,
+    doubts_about_ids,
+    doubts_about_steps,
+    doubts_about_times,
+)
 from chronospike.data.events import EventLog, Events, NodeLabels, Steps
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.time_text import format_time
@@ -53,6 +59,14 @@ def build_graph(
         "last_event": format_time(events.time.max()),
         "provenance": {"origin": events.origin, **(provenance or {})},
     }
+    sent, received = (np.bincount(column, minlength=len(events.ids)) for column in (events.source, events.target))
+    facts["in_both_columns"] = in_both = int(np.count_nonzero((sent > 0) & (received > 0)))
+    doubts = [*doubts_about_ids(events, in_both), *doubts_about_times(events.time), *doubts_about_steps(steps)]
+    doubts += [] if labels is None else doubts_about_classes(labels)
+    if doubts:
+        facts["doubts"] = doubts
+    if events.columns:
+        facts["columns"] = list(events.columns)
     if events.unused:
         facts["unused_columns"] = list(events.unused)
     graph = DynamicGraph(

@@ -32,6 +32,7 @@ class Events:
         origin: where they came from, for messages and provenance.
         dropped: rows left out because a value was missing.
         unused: columns that were there and are neither source, target nor time.
+        columns: what those three are called, if they have names.
     """
 
     source: IntArray
@@ -41,6 +42,7 @@ class Events:
     origin: str = "arrays"
     dropped: int = 0
     unused: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.source)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from chronospike.data.build import build_graph
+from chronospike.data.doubts import doubts_about_attributes, doubts_about_leaks
 from chronospike.data.events import Events, NodeLabels
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.reading.attributes import read_features
@@ -82,7 +83,7 @@ def import_graph(
     events = _events(data, source, target, time, rules)
     times = make_steps(events.time, steps=steps, every=every, origin=origin, merge=merge)
     found: NodeLabels | None = None
-    facts: dict[str, int] = {}
+    facts: dict[str, Any] = {}
     if labels is not None:
         found, facts = read_labels(labels, events.ids, node, label, header=header, on_unknown=on_unknown)
     graph = build_graph(events, times, directed=directed, labels=found, provenance=facts)
@@ -100,6 +101,9 @@ def import_graph(
         features, graph, node=node, time_unit=time_unit, on_unknown=on_unknown, label=label
     )
     graph.facts["provenance"].update(counts)
+    doubts = [*doubts_about_attributes(values, columns), *doubts_about_leaks(values, columns, graph.labels)]
+    if doubts:
+        graph.facts["doubts"] = [*graph.facts.get("doubts", ()), *doubts]
     return graph.with_features(values, columns)
 
 

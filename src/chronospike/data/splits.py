@@ -74,6 +74,8 @@ def make_split(
     test = test[~alone]
     if len(train) == 0 or len(test) == 0:
         left = f" ({alone.sum()} without an edge are left out)" if alone.any() else ""
+        single = np.count_nonzero(np.bincount(codes) == 1) if order == "random" else 0
+        left += f"; the only node of a class is trained on, and {single} classes have one node" if single > 1 else ""
         raise InputError(
             f"{len(nodes)} labelled nodes at ratio {ratio} leave {len(train)} to train on and {len(test)} to test on"
             f"{left}; label more nodes or choose another ratio"

@@ -160,6 +160,11 @@ def equal_width_steps(time: NDArray[Any], every: str | float, origin: Any = None
     return Steps(index, bounds[:-1], bounds[1:], rule)
 
 
+def without_origin(rule: str) -> str:
+    """The part of a rule that two graphs can share: `every 30d` of `every 30d from 2022-01-03`."""
+    return re.sub(r" from [^,]*| \(.*\)", "", rule)
+
+
 def _parse_width(text: str) -> tuple[Fraction, str]:
     found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", text.lower())
     if not found or not 0 < float(found[1]) < np.inf:
@@ -211,7 +216,7 @@ def _even_steps(time: NDArray[Any], width: Fraction, zero: Fraction) -> tuple[ND
 def _numbers_of_bounds(time: NDArray[Any], width: Fraction, zero: Fraction) -> range:
     """k of the bounds zero + k * width that start the steps from the first to the last event."""
     low, high = ((_exact(moment) - zero) // width for moment in (time.min(), time.max()))
-    _check_count(high - low + 1)
+    _check_count(high - low + 1, time)
     return range(low, high + 1)
 
 
@@ -237,7 +242,7 @@ def _calendar_bounds(time: NDArray[Any], months: Fraction, zero: np.datetime64) 
         # A month may begin before its boundary day, and a time in between belongs to the step before.
         ends.append(k - int(bounds(k, k)[0] > moment))
     low, high = ends
-    _check_count(high - low + 1)
+    _check_count(high - low + 1, time)
     return bounds(low, high + 1)
 
 
@@ -251,6 +256,9 @@ def _places(bounds: NDArray[Any], time: NDArray[Any]) -> NDArray[np.int32]:
     return (np.searchsorted(bounds, time, side="right") - 1).astype(np.int32)
 
 
-def _check_count(count: int) -> None:
+def _check_count(count: int, time: NDArray[Any]) -> None:
     if count > MOST_STEPS:
-        raise InputError(f"makes {count:,} steps, and at most {MOST_STEPS:,} are allowed. Widen them")
+        first, last = format_time(time.min()), format_time(time.max())
+        raise InputError(
+            f"makes {count:,} steps from {first} to {last}, and at most {MOST_STEPS:,} are allowed. Widen them"
+        )

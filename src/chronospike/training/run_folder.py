@@ -42,7 +42,7 @@ CONFIG, RUN, EPOCHS, METRICS = "config.yaml", "run.json", "metrics.jsonl", "metr
 PREDICTIONS, LABELS, ATTRIBUTES = "predictions.csv", "labels.parquet", "attributes.json"
 # What may change when a run is resumed: how long it trains, and nothing that decides what is learned.
 MAY_CHANGE = ("epochs", "patience")
-_FACTS = ("graph", "folder", "name", "features", "preset", "command", "data", "edges", "teacher")
+_FACTS = ("graph", "folder", "name", "features", "preset", "command", "data", "edges", "step_rule", "teacher")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from chronospike import memory
 from chronospike.data.attributes import Column
 from chronospike.data.build import build_graph
 from chronospike.data.graph import DynamicGraph
@@ -85,6 +86,18 @@ def test_the_latest_of_several_values_within_a_step_counts() -> None:
     assert over_time(table, graph)[:, 0].tolist() == [3, 4, 4]
 
 
+def test_values_over_time_that_do_not_fit_into_memory_are_refused(
+    graph: DynamicGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = {"node": ["a", "b"], "time": [10, 20], "x": [1, 2], "y": [3, 4]}
+    needed = 4 * 3 * 3 * 2  # three steps, three nodes, two columns
+    monkeypatch.setattr(memory, "available_bytes", lambda: needed)
+    assert read_features(table, graph)[0].nbytes == needed
+    monkeypatch.setattr(memory, "available_bytes", lambda: needed - 1)
+    with pytest.raises(InputError, match=r"attributes at every step needs about .* Leave out columns"):
+        read_features(table, graph)
+
+
 def test_the_node_column_can_be_chosen(graph: DynamicGraph) -> None:
     table = {"who": ["a", "b", "c"], "x": [1, 2, 3], "z": [7, 8, 9]}
     values, columns, _ = read_features(table, graph, node="who")
@@ -99,7 +112,7 @@ def test_unknown_nodes_are_named_or_dropped(tmp_path: Path, graph: DynamicGraph)
     values, _, facts = read_features(path, graph, on_unknown="drop")
     np.testing.assert_array_equal(values[:, 0], [1, NAN, NAN])
     assert facts["features_unknown"] == 1
-    with pytest.raises(InputError, match="nodes.csv: no row is about a node in the graph, the first is about '1.0'"):
+    with pytest.raises(InputError, match="none of the described nodes is in the graph. They are written '1.0'"):
         read_features(written(tmp_path, "node,x\n1.0,1\n2.0,2\n"), graph, on_unknown="drop")
 
 
@@ -170,13 +183,13 @@ def test_numbers_are_kept_as_they_are(values: Any) -> None:
     assert encoded(values) == ([1.5, -2.0, 3.0], Column("x"))
 
 
-@pytest.mark.parametrize("values", [["1,5", "2", ""], ["1,234.5", "7,000"], ["-0,5", None, "3.5"]])
+@pytest.mark.parametrize("values", [["1,5", "2", ""], ["1,234.5", "7,000"], ["-0,5", None, "3.5"], ["1.234,50", "7"]])
 def test_numbers_with_commas_are_refused(values: Any) -> None:
     with pytest.raises(InputError, match=f"'x' holds numbers with commas, such as {values[0]}. Write decimals with"):
         encode_column(Sheet(pa.table({"x": values}), "table"), 0)
 
 
-@pytest.mark.parametrize("values", [["1,5", "red"], ["1,", "2,"], ["1,2;3", "4"]])
+@pytest.mark.parametrize("values", [["1,5", "red"], ["1,", "2,"], ["1,2;3", "4"], ["1.2,3", "4"]])
 def test_other_text_with_commas_is_a_category(values: Any) -> None:
     assert encode_column(Sheet(pa.table({"x": values}), "table"), 0)[1].kind == "category"
 
@@ -190,9 +203,24 @@ def test_booleans_and_categories_are_encoded_alike() -> None:
     assert encoded(pa.array(["b", "a"]).dictionary_encode()) == ([1, 0], Column("x", "category", ("a", "b")))
 
 
-@pytest.mark.parametrize("values", [[date(1970, 1, 3), None], ["1970-01-03", ""], ["1970-01-03T00:00:00", None]])
+@pytest.mark.parametrize(
+    "values", [[date(1970, 1, 3), None], ["1970-01-03", ""], ["1970-01-03T00:00:00", None], ["1970/01/03", ""]]
+)
 def test_dates_become_days(values: Any) -> None:
     assert encoded(values) == ([2.0, None], Column("x"))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([90_000, None], pa.duration("ms")),
+        pa.array([90, None], pa.duration("s")),
+        pa.array([90, None], pa.time32("s")),
+        pa.array([90 * 10**9, None], pa.time64("ns")),
+    ],
+)
+def test_durations_and_times_of_day_become_seconds(values: Any) -> None:
+    assert encoded(values) == ([90.0, None], Column("x"))
 
 
 def test_a_date_that_is_none_is_named_with_its_attribute() -> None:

@@ -22,7 +22,14 @@ def test_nodes_without_a_label_are_unlabelled_and_counted(tmp_path: Path) -> Non
     labels, facts = read_labels(written(tmp_path, "node,label\nb,red\na,blue\nc,\n"), IDS)
     assert labels.codes.tolist() == [0, 1, -1, -1]
     assert labels.names == ("blue", "red")
-    assert facts == {"label_rows": 3, "labels_missing": 1, "labels_unknown": 0, "labels_repeated": 0}
+    assert facts == {
+        "label_rows": 3,
+        "labels_missing": 1,
+        "labels_unknown": 0,
+        "labels_repeated": 0,
+        "label_column": "label",
+        "label_columns_other": [],
+    }
 
 
 def test_a_file_without_header_has_node_then_label(tmp_path: Path) -> None:
@@ -65,6 +72,13 @@ def test_none_and_nan_are_no_label() -> None:
 def test_integer_ids_match_ids_written_as_text(tmp_path: Path) -> None:
     labels, _ = read_labels(written(tmp_path, "id,class\n7,x\n5,y\n"), NodeIds.of([5, 7]))
     assert labels.codes.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("on_unknown", ["error", "drop"])
+def test_labels_of_other_nodes_only_show_how_both_are_written(tmp_path: Path, on_unknown: str) -> None:
+    path = written(tmp_path, "node,label\n1.0,x\n2.0,y\n")
+    with pytest.raises(InputError, match=r"They are written '1.0', '2.0', and those of the graph '1', '2', '3'"):
+        read_labels(path, NodeIds.of([1, 2, 3, 4]), on_unknown=on_unknown)
 
 
 def test_unknown_nodes_are_counted_and_the_first_three_named(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import threading
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.feather as feather
@@ -240,3 +241,19 @@ def test_among_whole_numbers_a_word_for_nothing_is_no_value(word: str) -> None:
 @pytest.mark.parametrize("others", [["a"], ["1", "b"], ["007"], ["1.5"], []])
 def test_among_other_text_it_is_what_it_says(others: list[str]) -> None:
     assert missing(pa.chunked_array([["NA", "None", *others]])).sum() == 0
+
+
+@pytest.mark.skipif(not hasattr(pa, "uuid"), reason="pyarrow 17 has no UUIDs")
+def test_uuids_are_text() -> None:
+    """As in Parquet files of databases."""
+    given = [UUID(int=1), None, UUID(int=2), UUID(int=1)]
+    column = pa.array([None if one is None else one.bytes for one in given], pa.uuid())
+    sheet = Sheet(pa.table({"u": pa.chunked_array([column[:2], column[2:]])}))
+    assert sheet.column(0).to_pylist() == [None if one is None else str(one) for one in given]
+
+
+def test_columns_of_unknown_extension_types_are_refused() -> None:
+    pandas = pytest.importorskip("pandas")
+    sheet = sheet_of(pandas.DataFrame({"month": pandas.period_range("2020-01", periods=3, freq="M")}))
+    with pytest.raises(InputError, match="column 'month' contains values of type"):
+        sheet.column(0)

@@ -95,6 +95,7 @@ def test_rows_are_counted_as_a_person_sees_them(tmp_path: Path, text: str, index
         (b"u,v,t\n", r"no rows after the header"),
         (b"u,v,t\n\n\n", r"no rows after the header"),
         (b"\x00\x01\x02PK", r"edges.csv: not a text file"),
+        (b"PK\x03\x04\x14\x00", r"edges.csv: a ZIP archive or an Excel workbook. Unpack it"),
         ("u,v,t\n".encode("utf-16"), r"edges.csv: UTF-16"),
     ],
 )

@@ -39,6 +39,7 @@ def test_delimiter_is_found(text: str, delimiter: str) -> None:
     [
         ("u,v,t\na,b,1\n", True),
         ("a,b,2020-01-01\nc,d,2020-01-02\n", False),
+        ("a,b,2020/01/01\nc,d,2020/01/02\n", False),
         ("52 53 0.0\n52 53 0.1\n", False),
         ("u,v,1\na,b,2\n", False),
         ("one,two,three\na,b,2020-01-01\n", True),
@@ -62,6 +63,13 @@ def test_comments_and_blank_lines_at_the_top_are_skipped_and_counted() -> None:
     found = layout("# a graph\n% of 2 edges\n\n1 2 3\n4 5 6\n")
     assert (found.skip_rows, found.skip_bytes) == (3, 24)
     assert not found.named
+
+
+@pytest.mark.parametrize("first", ["sep=;", '"sep=;"', "SEP=;"])
+def test_a_line_that_names_the_separator_is_skipped(first: str) -> None:
+    found = layout(f"\ufeff{first}\r\nsource;target;time\r\na,1;b,2;3\r\n")
+    assert (found.delimiter, found.names, found.skip_rows) == (";", ("source", "target", "time"), 2)
+    assert layout("sep=x\n").names == ("1",)
 
 
 def test_last_comment_is_the_header_if_it_names_the_columns() -> None:

@@ -17,7 +17,15 @@ from chronospike.data.storage import open_graph, save_graph
 from chronospike.data.synthetic import synthetic_graph
 from chronospike.errors import GraphError
 from chronospike.methods.chronospike import estimate as module
-from chronospike.methods.chronospike.estimate import _PROBES, _learn, activation_bytes, estimate, live_trace, peak_at
+from chronospike.methods.chronospike.estimate import (
+    _PROBES,
+    _learn,
+    activation_bytes,
+    estimate,
+    live_trace,
+    peak_at,
+    probe_traces,
+)
 from chronospike.methods.chronospike.inference import LANE
 from chronospike.methods.chronospike.network import ChronoSpikeNetwork, new_model
 from chronospike.methods.chronospike.settings import ChronoSpikeSettings as Settings
@@ -103,12 +111,24 @@ def test_peak_moves_to_the_curve_that_grows_faster() -> None:
     assert peak_at(20, (2, 3, 4), traces) == 400
 
 
+def test_what_the_first_pass_keeps_alive_does_not_count() -> None:
+    """A few megabytes more in one probe would become gigabytes in a batch."""
+    kept: list[torch.Tensor] = []
+
+    def work(roots: int) -> None:
+        x = torch.zeros(roots) * 2
+        if not kept:
+            kept.append(x)
+
+    assert [trace[-1] for trace in probe_traces(work)] == [8 * roots for roots in _PROBES]
+
+
 @pytest.mark.parametrize("settings", [{}, {"temporal": "lstm"}, {"aggregator": "mean"}, {"positions": "rotary"}])
 def test_peak_of_small_probes_is_that_of_a_real_batch(settings: dict[str, Any]) -> None:
     s = make_settings(Settings, settings)
     model = new_model(s, 16, 4)
     learn = partial(_learn, model, s, on_cpu(model, s), 3)
-    traces = [live_trace(partial(learn, roots)) for roots in _PROBES]
+    traces = probe_traces(learn)
     # The LSTM's workspace comes in whole blocks, which shows at this size.
     assert peak_at(48, _PROBES, traces) == pytest.approx(max(live_trace(partial(learn, 48))), rel=0.05)
 

@@ -22,18 +22,19 @@ from chronospike.data.reading.edges import ERROR_OR_DROP, read_sheet
 from chronospike.data.reading.labels import Ints, known_nodes, refuse_gaps
 from chronospike.data.reading.numbering import number_values, positions_in
 from chronospike.data.reading.tables import ABSENT, PathLike, Sheet, existing_file, is_text, missing
-from chronospike.data.reading.times import NUMBER, from_unix, read_times, time_column
+from chronospike.data.reading.times import NUMBER, TIME_UNITS, from_unix, read_times, time_column
 from chronospike.errors import InputError, check_choice
 from chronospike.files import BAD_ARRAY
+from chronospike.memory import require_bytes
 
 Attributes = tuple[NDArray[Any], tuple[Column, ...], dict[str, Any]]
 
 # What pandas calls its row numbers, in CSV files and in Parquet files.
 ROW_NUMBERS = re.compile(r"(Unnamed: [0-9]+|__index_level_[0-9]+__)?")
 INFINITE = pa.array(["inf", "-inf", "+inf", "infinity", "-infinity"])
-_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?$"
-# 1,5 may be one and a half, 1,500 that or a thousand and a half.
-_COMMAS = r"^[+-]?[0-9]+(,[0-9]+)+([.][0-9]*)?$"
+_DATE = r"^[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}([T ].*)?$"
+# 1,5 may be one and a half, 1,500 that or a thousand and a half; 1.500,5 has its thousands apart.
+_COMMAS = r"^[+-]?([0-9]+(,[0-9]+)+([.][0-9]*)?|[0-9]{1,3}([.' \x{a0}\x{202f}][0-9]{3})+,[0-9]+)$"
 _DAY = np.timedelta64(1, "D") / np.timedelta64(1, "us")
 
 
@@ -76,11 +77,11 @@ def read_features(
 ) -> Attributes:
     """Attributes from a file or an Arrow-compatible table with a column of nodes, or from a file `.npy` (`load_array`).
 
-    Numbers are kept as they are, in single precision, dates become days, text and booleans become the codes of
-    categories; a missing value is NaN, and so is everything about a node without a row. With a time column the result
-    is `[T, N, c]`: a row holds from its step on until the node's next row, and before its first nothing is known of a
-    node. So that nothing is known before its time, a row that falls between two steps holds from the later one, and
-    one after the last step is left out.
+    Numbers are kept as they are, in single precision, dates become days, durations seconds, text and booleans the codes
+    of categories; a missing value is NaN, and so is everything about a node without a row. With a time column the
+    result is `[T, N, c]`: a row holds from its step on until the node's next row, and before its first nothing is known
+    of a node. So that nothing is known before its time, a row that falls between two steps holds from the later one,
+    and one after the last step is left out.
 
     Args:
         graph: what the nodes and the steps are taken from.
@@ -110,9 +111,7 @@ def read_features(
     nodes = sheet.column(node_at)
     refuse_gaps(sheet, nodes)
     index = positions_in(ids, nodes)
-    known = known_nodes(sheet, nodes, index, "described", on_unknown)
-    if not known.any():
-        raise InputError(f"{sheet.origin}: no row is about a node in the graph, the first is about '{nodes[0]}'")
+    known = known_nodes(sheet, nodes, index, ids, "described", on_unknown)
     names = [sheet.names[k] for k in chosen]
     twin = next((name for name in names if names.count(name) > 1), None)
     if twin is not None:
@@ -132,7 +131,10 @@ def read_features(
     keep = np.flatnonzero(known & ~late)
     order = keep[np.lexsort((times[keep], index[keep]))]
     _refuse_repeats(sheet, ids, index, times, block, order)
-    values = _spread(block, index, step, order, len(ids), 1 if time_at is None else graph.num_steps)
+    num_steps = 1 if time_at is None else graph.num_steps
+    way_out = "Leave out columns, or make fewer steps"
+    require_bytes(4.0 * num_steps * len(ids) * len(chosen), "the table of attributes at every step", way_out)
+    values = _spread(block, index, step, order, len(ids), num_steps)
     facts = {
         "feature_rows": len(sheet),
         "features_unknown": int((~known).sum()),
@@ -203,6 +205,11 @@ def encode_column(sheet: Sheet, index: int) -> tuple[NDArray[np.float32], Column
         return _days(sheet, column, name), Column(name)
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         return _numbers(sheet, index, column, column.cast(pa.float64(), safe=False)), Column(name)
+    if pa.types.is_duration(column.type) or pa.types.is_time(column.type):
+        whole = column.cast(pa.int32() if pa.types.is_time32(column.type) else pa.int64())
+        # In seconds: another table of the same column may have another unit.
+        seconds = pc.divide(whole.cast(pa.float64(), safe=False), float(TIME_UNITS[column.type.unit]))
+        return _numbers(sheet, index, column, seconds), Column(name)
     return _codes(column, name)
 
 

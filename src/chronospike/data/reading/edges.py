@@ -98,7 +98,8 @@ def read_events(
     times = read_times(left, kept["time"], time_unit)
     ids, (sources, targets) = number_values(kept["source"], kept["target"])
     dropped = len(sheet) - len(times)
-    return Events(sources, targets, times, ids, sheet.origin, dropped, unused_columns(sheet, (u, v, t)))
+    names = tuple(sheet.names[k] for k in (u, v, t)) if sheet.named else ()
+    return Events(sources, targets, times, ids, sheet.origin, dropped, unused_columns(sheet, (u, v, t)), names)
 
 
 def events_from_arrays(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from chronospike.data.events import NodeLabels
 from chronospike.data.ids import NodeIds
 from chronospike.data.reading.columns import LABEL, NODE, Given, find_column
-from chronospike.data.reading.edges import ERROR_OR_DROP, read_sheet
+from chronospike.data.reading.edges import ERROR_OR_DROP, read_sheet, unused_columns
 from chronospike.data.reading.numbering import as_column, number_values, positions_in
 from chronospike.data.reading.tables import Sheet, missing
 from chronospike.errors import InputError, check_choice
@@ -28,7 +28,7 @@ def read_labels(
     *,
     on_unknown: str = "error",
     header: bool | None = None,
-) -> tuple[NodeLabels, dict[str, int]]:
+) -> tuple[NodeLabels, dict[str, Any]]:
     """Labels from a file or an Arrow-compatible table with a column of nodes and one of classes, or from a mapping of
     node id to class, such as a pandas Series.
 
@@ -39,7 +39,8 @@ def read_labels(
         on_unknown: what to do with nodes that are not in `ids`: "error" or "drop".
 
     Returns:
-        The labels, and the counts `label_rows`, `labels_missing`, `labels_unknown`, `labels_repeated`.
+        The labels, and the counts `label_rows`, `labels_missing`, `labels_unknown`, `labels_repeated`; `label_column`
+        and `label_columns_other` are names of columns, if they have any.
     """
     check_choice("on_unknown", on_unknown, ERROR_OR_DROP)
     if isinstance(data, Mapping) or (hasattr(data, "items") and not hasattr(data, "columns")):
@@ -56,7 +57,7 @@ def read_labels(
     given = ~missing(classes)
     labelled, rows = nodes.filter(pa.array(given)), np.flatnonzero(given)
     index = positions_in(ids, labelled)
-    known = known_nodes(sheet, labelled, index, "labelled", on_unknown)
+    known = known_nodes(sheet, labelled, index, ids, "labelled", on_unknown)
     names, (codes,) = number_values(classes.filter(pa.array(given)).filter(pa.array(known)))
     if len(names) < 2:
         found = f"only one class, {names[0]!r}" if len(names) else "no label of a node in the graph"
@@ -71,12 +72,15 @@ def read_labels(
             f"{sheet.at(rows[clash[1]])}: node '{ids[int(index[clash[0]])]}' is {here} here and {there} in row "
             f"{sheet.row_of(int(rows[clash[0]]))}. Keep one of the two"
         )
-    facts = {
+    facts: dict[str, Any] = {
         "label_rows": len(sheet),
         "labels_missing": int(len(sheet) - given.sum()),
         "labels_unknown": int((~known).sum()),
         "labels_repeated": len(index) - int((result >= 0).sum()),
     }
+    if sheet.named:
+        facts["label_column"] = sheet.names[label_at]
+        facts["label_columns_other"] = list(unused_columns(sheet, (node_at, label_at)))
     return NodeLabels(result, tuple(str(name) for name in names), sheet.names[label_at]), facts
 
 
@@ -87,16 +91,26 @@ def refuse_gaps(sheet: Sheet, nodes: pa.ChunkedArray) -> None:
         raise InputError(f"{sheet.at(int(np.argmax(gap)))}: 'node' is empty. Give a node id or drop the row")
 
 
-def known_nodes(sheet: Sheet, nodes: pa.ChunkedArray, index: Ints, kind: str, on_unknown: str) -> NDArray[np.bool_]:
-    """`[K]` True where the node is in the graph; the others are an error unless they may be dropped.
+def known_nodes(
+    sheet: Sheet, nodes: pa.ChunkedArray, index: Ints, ids: NodeIds, kind: str, on_unknown: str
+) -> NDArray[np.bool_]:
+    """`[K]` True where the node is in the graph; the others are an error unless they may be dropped, and some are left.
 
     Args:
-        index: `[K]` the index of each of the `nodes`, -1 for unknown ones.
+        index: `[K]` the index of each of the `nodes` in `ids`, -1 for unknown ones.
         kind: how to call such nodes: "labelled".
     """
     known = index >= 0
-    if known.all() or on_unknown == "drop":
+    if known.all() or (known.any() and on_unknown == "drop"):
         return known
+    if not known.any():
+        here, there = (
+            ", ".join(f"'{name}'" for name in some) for some in (nodes[:3], ids.take(np.arange(min(3, len(ids)))))
+        )
+        raise InputError(
+            f"{sheet.origin}: none of the {kind} nodes is in the graph. They are written {here}, and those of the "
+            f"graph {there}"
+        )
     strangers = dict.fromkeys(str(node) for node in nodes.filter(pa.array(~known)).to_pylist())
     count = f"1 {kind} node is" if len(strangers) == 1 else f"{len(strangers):,} {kind} nodes are"
     first = ", ".join(f"'{name}'" for name in list(strangers)[:3])

@@ -37,7 +37,7 @@ def read_split(path: PathLike, graph: DynamicGraph) -> Split:
         row = int(np.argmax(part < 0))
         raise InputError(f"{sheet.at(row)}: '{words[row]}' is none of train, validation, test")
     index = positions_in(graph.ids, nodes)
-    known_nodes(sheet, nodes, index, "listed", "error")
+    known_nodes(sheet, nodes, index, graph.ids, "listed", "error")
     unlabelled = np.flatnonzero(np.asarray(graph.labels)[index] < 0)
     if len(unlabelled):
         row = int(unlabelled[0])

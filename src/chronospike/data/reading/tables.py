@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -194,6 +195,8 @@ def plain(column: pa.ChunkedArray, what: str) -> pa.ChunkedArray:
     """The column without dictionaries, views and byte strings, so that every compute function takes it."""
     kind = column.type
     try:
+        if isinstance(kind, pa.BaseExtensionType):
+            return plain(_stored(column, what), what)
         if pa.types.is_dictionary(kind):
             # Not by cast: it does not know dictionaries of text views, which polars hands out.
             parts = [(plain(pa.chunked_array([part.dictionary]), what), part.indices) for part in column.chunks]
@@ -212,6 +215,19 @@ def plain(column: pa.ChunkedArray, what: str) -> pa.ChunkedArray:
     if pa.types.is_nested(kind):
         raise InputError(f"{what} contains nested values of type {kind}; plain numbers or text are needed")
     return column
+
+
+def _stored(column: pa.ChunkedArray, what: str) -> pa.ChunkedArray:
+    """The column of an extension type as what it stands for: UUIDs, which databases write, as text."""
+    name = column.type.extension_name
+    if not name.startswith("arrow."):  # such as the periods of pandas, whose numbers mean nothing alone
+        raise InputError(f"{what} contains values of type {column.type}; plain numbers, text or dates are needed")
+    stored = pa.chunked_array([chunk.storage for chunk in column.chunks], type=column.type.storage_type)
+    if name != "arrow.uuid":
+        return stored
+    values = stored.combine_chunks().dictionary_encode()
+    texts = pa.array([str(UUID(bytes=value)) for value in values.dictionary.to_pylist()], type=pa.large_string())
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(values.indices, texts)])
 
 
 def _plain_decimals(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -58,6 +58,8 @@ def read_head(path: Path) -> tuple[bytes, bool]:
         head = stream.read(HEAD_BYTES + 1)
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise InputError(f"{path.name}: UTF-16 text. Save the file as UTF-8")
+    if head.startswith(b"PK\x03\x04"):
+        raise InputError(f"{path.name}: a ZIP archive or an Excel workbook. Unpack it, or save the sheet as CSV")
     if b"\0" in head:
         raise InputError(f"{path.name}: not a text file. CSV, TSV, TXT, JSON lines, Parquet and Feather can be read")
     return head[:HEAD_BYTES], len(head) <= HEAD_BYTES

@@ -15,7 +15,10 @@ from chronospike.errors import InputError
 RUNS = "whitespace"  # any run of blanks and tabs is one separator
 DELIMITERS = {"tab": "\t", "comma": ",", "semicolon": ";", "pipe": "|", "space": " ", "\\t": "\t"}
 SAMPLE_ROWS = 100
-VALUE = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|nan|[+-]?inf|\d{4}-\d\d(-\d\d)?([T ].*)?", re.IGNORECASE)
+SEPARATOR_LINE = re.compile('"?sep=([^"])"?', re.IGNORECASE)  # as spreadsheets write at the top
+VALUE = re.compile(
+    r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|nan|[+-]?inf|\d{4}[-/]\d\d([-/]\d\d)?([T ].*)?", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,8 @@ def detect_layout(
 ) -> Layout:
     """The layout of a text table from its first bytes.
 
-    Lines at the top that start with '#' or '%' are comments; the last one is taken as the header if it has as many
-    fields as the data and holds a known name (`# source target time`).
+    A line `sep=;` at the top names the delimiter. Lines there that start with '#' or '%' are comments; the last one is
+    taken as the header if it has as many fields as the data and holds a known name (`# source target time`).
 
     Args:
         head: the beginning of the file, long enough to hold some rows.
@@ -76,6 +79,9 @@ def detect_layout(
     top = next((k for k, line in enumerate(lines) if line.strip() and line[0] not in "#%"), len(lines))
     if top == len(lines):
         raise InputError(f"{path.name}: no rows, only {'comments' if any(map(str.strip, lines)) else 'blank lines'}")
+    told = SEPARATOR_LINE.fullmatch(lines[top].strip())
+    if told and top + 1 < len(lines):
+        top, delimiter = top + 1, delimiter or told[1]
     body = lines[top:]
     split = _delimiter_given(delimiter) if delimiter else _guess_delimiter(body, complete, path, known)
     records = _sample(body, split, complete, padded=False)

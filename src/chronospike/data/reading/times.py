@@ -172,14 +172,24 @@ def _numbers(sheet: Sheet, texts: pa.Array, codes: NDArray[Any]) -> NDArray[Any]
 
 
 def _dates(texts: pa.Array) -> NDArray[np.datetime64]:
-    """datetime64[us] of each text, NaT where it is not an ISO date."""
+    """datetime64[us] of each text, NaT where it is not an ISO date; `2020/02/29` and `12:30:00 UTC` count as such."""
+    found = _cast_dates(texts)
+    if found is None:
+        texts = pc.replace_substring_regex(texts, "^([0-9]{4})/([0-9]{2})/([0-9]{2})", r"\1-\2-\3")
+        texts = pc.replace_substring_regex(texts, "([0-9]) UTC$", r"\1Z")
+        found = _cast_dates(texts)
+    return np.array([_date(text) for text in texts.to_pylist()], dtype="datetime64[us]") if found is None else found
+
+
+def _cast_dates(texts: pa.Array) -> NDArray[np.datetime64] | None:
+    """The same by Arrow, which reads only the usual forms, and either all with a time zone or none."""
     for kind in (pa.timestamp("us"), pa.timestamp("us", tz="UTC")):
         try:
             texts.slice(0, 100).cast(kind)  # a failure is cheap here and slow over many values
             return np.asarray(texts.cast(kind).cast(pa.timestamp("us")).to_numpy(zero_copy_only=False))
         except pa.ArrowInvalid:
             continue
-    return np.array([_date(text) for text in texts.to_pylist()], dtype="datetime64[us]")
+    return None
 
 
 def _date(text: str) -> datetime | None:

@@ -116,8 +116,8 @@ def activation_bytes(
     The global generator is left as it was.
     """
     with torch.random.fork_rng(devices=[]):
-        learn = [live_trace(partial(_learn, model, settings, plan, steps, roots)) for roots in _PROBES]
-        infer = [live_trace(partial(_infer, model, settings, plan, steps, roots)) for roots in _PROBES]
+        learn = probe_traces(partial(_learn, model, settings, plan, steps))
+        infer = probe_traces(partial(_infer, model, settings, plan, steps))
     return max(peak_at(batch, _PROBES, learn), peak_at(lane, _PROBES, infer))
 
 
@@ -133,6 +133,13 @@ def gpu_activation_bytes(model: ChronoSpike, settings: ChronoSpikeSettings, step
         + training * gradients
         for roots, training in ((batch, True), (GPU_LANE, False))
     )
+
+
+def probe_traces(work: Callable[[int], object]) -> list[list[int]]:
+    """The trace of `work` with each of the numbers of roots."""
+    # Not of the first time: compiling kernels keeps tensors alive that are freed at once otherwise.
+    work(_PROBES[0])
+    return [live_trace(partial(work, roots)) for roots in _PROBES]
 
 
 def live_trace(work: Callable[[], object]) -> list[int]:
