@@ -274,7 +274,7 @@ def _described(graph: DynamicGraph, summary: dict[str, Any]) -> list[tuple[str, 
         rows.append(("attributes", _attributes(graph, summary)))
     if summary.get("feature_sets"):
         rows.append(("feature sets", ", ".join(summary["feature_sets"])))
-    rows += [("note", doubt) for doubt in summary.get("doubts", ())]
+    rows += [("note", warning) for warning in summary.get("warnings", ())]
     rows.append(("in memory", human_bytes(summary["graph_bytes"]) + " for both views of the graph"))
     return rows
 

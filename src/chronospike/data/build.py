@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chronospike.data.csr import history_and_snapshot
-from chronospike.data.doubts import (
-    doubts_about_classes,
-    doubts_about_ids,
-    doubts_about_steps,
-    doubts_about_times,
-)
 from chronospike.data.events import EventLog, Events, NodeLabels, Steps
 from chronospike.data.graph import DynamicGraph
+from chronospike.data.import_warnings import (
+    warnings_about_classes,
+    warnings_about_ids,
+    warnings_about_steps,
+    warnings_about_times,
+)
 from chronospike.data.time_text import format_time
 from chronospike.errors import GraphError, InputError
 
@@ -61,10 +61,10 @@ def build_graph(
     }
     sent, received = (np.bincount(column, minlength=len(events.ids)) for column in (events.source, events.target))
     facts["in_both_columns"] = in_both = int(np.count_nonzero((sent > 0) & (received > 0)))
-    doubts = [*doubts_about_ids(events, in_both), *doubts_about_times(events.time), *doubts_about_steps(steps)]
-    doubts += [] if labels is None else doubts_about_classes(labels)
-    if doubts:
-        facts["doubts"] = doubts
+    warnings = [*warnings_about_ids(events, in_both), *warnings_about_times(events.time), *warnings_about_steps(steps)]
+    warnings += [] if labels is None else warnings_about_classes(labels)
+    if warnings:
+        facts["warnings"] = warnings
     if events.columns:
         facts["columns"] = list(events.columns)
     if events.unused:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from chronospike.data.build import build_graph
-from chronospike.data.doubts import doubts_about_attributes, doubts_about_leaks
 from chronospike.data.events import Events, NodeLabels
 from chronospike.data.graph import DynamicGraph
+from chronospike.data.import_warnings import warnings_about_attributes, warnings_about_leaks
 from chronospike.data.reading.attributes import read_features
 from chronospike.data.reading.edges import (
     add_nodes,
@@ -101,9 +101,9 @@ def import_graph(
         features, graph, node=node, time_unit=time_unit, on_unknown=on_unknown, label=label
     )
     graph.facts["provenance"].update(counts)
-    doubts = [*doubts_about_attributes(values, columns), *doubts_about_leaks(values, columns, graph.labels)]
-    if doubts:
-        graph.facts["doubts"] = [*graph.facts.get("doubts", ()), *doubts]
+    warnings = [*warnings_about_attributes(values, columns), *warnings_about_leaks(values, columns, graph.labels)]
+    if warnings:
+        graph.facts["warnings"] = [*graph.facts.get("warnings", ()), *warnings]
     return graph.with_features(values, columns)
 
 

@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 from chronospike.data.reading.columns import SOURCE, TARGET, TIME, find_optional
 from chronospike.data.reading.edges import read_sheet, unused_columns
 from chronospike.data.reading.tables import Sheet, missing
-from chronospike.data.reading.times import TIME_UNITS, read_times, time_column
+from chronospike.data.reading.times import TIME_UNITS, read_times, time_column, unix_unit
 from chronospike.data.steps import MOST_DISTINCT
 from chronospike.data.time_text import format_time
 from chronospike.errors import InputError
 
 KINDS = {"i": "whole numbers", "f": "numbers", "M": "dates"}
-YEAR_1980, YEAR_2100 = 315_532_800, 4_102_444_800  # in Unix seconds
 DAYS = {"1min": 1 / 1440, "1h": 1 / 24, "1d": 1, "1w": 7, "1mo": 30, "1q": 91, "1y": 365}
 STEPS_ENOUGH = 60
 
@@ -108,10 +107,7 @@ def _times(sheet: Sheet, index: int, gap: NDArray[np.bool_]) -> tuple[Times | No
     except InputError as error:
         return None, str(error)
     first, last = times.min(), times.max()
-    unit = None
-    if times.dtype.kind != "M":
-        units = (unit for unit, per in TIME_UNITS.items() if YEAR_1980 * per <= first <= last < YEAR_2100 * per)
-        unit = next(units, None)
+    unit = unix_unit(times)
     shown = format_time(first), format_time(last), len(np.unique(times)), unit
     return Times(KINDS[times.dtype.kind], *shown, _width(first, last, unit)), None
 

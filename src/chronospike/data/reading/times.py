@@ -23,7 +23,17 @@ NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 ISO_LETTERS = re.compile(r"[0-9W-]+([Tt ][0-9:.,+Zz -]+)?")
 TIME_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # how many make a second of Unix time
 YEAR_1, YEAR_10000 = -62_135_596_800, 253_402_300_800  # in Unix seconds
+YEAR_1980, YEAR_2100 = 315_532_800, 4_102_444_800
 MOST_YEARS = 290_000  # from 1970, in either direction: what 64 bits of microseconds hold
+
+
+def unix_unit(times: NDArray[Any]) -> str | None:
+    """The unit in which numbers would be Unix times of our days, if there is one."""
+    if times.dtype.kind == "M":
+        return None
+    first, last = times.min(), times.max()
+    units = (unit for unit, per in TIME_UNITS.items() if YEAR_1980 * per <= first <= last < YEAR_2100 * per)
+    return next(units, None)
 
 
 def time_column(sheet: Sheet, index: int) -> pa.ChunkedArray:

@@ -14,6 +14,7 @@ from chronospike.data.attributes import Column, kept_values
 from chronospike.data.events import Events, NodeLabels, Steps
 from chronospike.data.reading.columns import letters
 from chronospike.data.reading.tables import ABSENT_WORDS
+from chronospike.data.reading.times import unix_unit
 from chronospike.data.time_text import format_time
 
 # Things of different kinds are often numbered from 1 each.
@@ -29,7 +30,7 @@ _SCIENTIFIC = r"^[0-9]([.,][0-9]+)?[eE][+][0-9]+$"
 _UNKNOWN = {*map(str.lower, ABSENT_WORDS.to_pylist()), "unknown", "unlabeled", "unlabelled", "undefined", "missing"}
 
 
-def doubts_about_ids(events: Events, in_both: int) -> list[str]:
+def warnings_about_ids(events: Events, in_both: int) -> list[str]:
     """Ids that may be one node although they differ, several although they are equal, or none.
 
     Args:
@@ -62,8 +63,14 @@ def doubts_about_ids(events: Events, in_both: int) -> list[str]:
     return found
 
 
-def doubts_about_times(time: NDArray[Any]) -> list[str]:
-    """Whole numbers that are dates, of which those after the last day of a month are 70 further on."""
+def warnings_about_times(time: NDArray[Any]) -> list[str]:
+    """Numbers that are dates: as Unix time, or whole ones whose next after the last day of a month is 70 further on."""
+    unit = unix_unit(time)
+    if unit is not None:
+        return [
+            f"times such as {format_time(time[0])} are read as plain numbers. If they are Unix time, set the time unit "
+            f"to {unit!r}: the time of the day and of the week is then read too"
+        ]
     if time.dtype.kind != "i":
         return []
     year, month, day = time // 10_000, time // 100 % 100, time % 100
@@ -75,7 +82,7 @@ def doubts_about_times(time: NDArray[Any]) -> list[str]:
     return [f"times such as {first} are read as plain numbers. If they are dates, write them as {written}"]
 
 
-def doubts_about_steps(steps: Steps) -> list[str]:
+def warnings_about_steps(steps: Steps) -> list[str]:
     """Steps mostly without events: often one event has a wrong time, such as 1970-01-01 where there was none."""
     busy = np.unique(steps.index)
     empty = len(steps) - len(busy)
@@ -86,7 +93,7 @@ def doubts_about_steps(steps: Steps) -> list[str]:
     return [f"{empty:,} of {len(steps):,} steps have no event, most of them in a row from {first} to {last}"]
 
 
-def doubts_about_classes(labels: NodeLabels) -> list[str]:
+def warnings_about_classes(labels: NodeLabels) -> list[str]:
     """Class names that may be one class, numbers, or none."""
     twins = written_in_two_ways(pa.array(labels.names, pa.large_string()))
     found = [] if twins is None else [f"classes {twins[1]!r} and {twins[2]!r} are different: they are kept as written"]
@@ -99,7 +106,7 @@ def doubts_about_classes(labels: NodeLabels) -> list[str]:
     return found + [f"{word!r} is a class like any other. If it stands for no label, leave it empty" for word in words]
 
 
-def doubts_about_attributes(values: NDArray[Any], columns: Sequence[Column]) -> list[str]:
+def warnings_about_attributes(values: NDArray[Any], columns: Sequence[Column]) -> list[str]:
     """Attributes `[..., c]` of text with so many values that most are read as `other`."""
     found = []
     for index, column in enumerate(columns):
@@ -115,7 +122,7 @@ def doubts_about_attributes(values: NDArray[Any], columns: Sequence[Column]) -> 
     return [f"attributes of text with mostly rare values, which are all read as 'other': {shown}"]
 
 
-def doubts_about_leaks(values: NDArray[Any], columns: Sequence[Column], labels: NDArray[Any] | None) -> list[str]:
+def warnings_about_leaks(values: NDArray[Any], columns: Sequence[Column], labels: NDArray[Any] | None) -> list[str]:
     """Attributes `[..., c]` that tell the class alone, by one of few values or by a missing one: often they follow
     from it."""
     if labels is None:

@@ -5,7 +5,12 @@ import pyarrow as pa
 import pytest
 
 from chronospike.data.attributes import Column
-from chronospike.data.doubts import doubts_about_attributes, doubts_about_leaks, doubts_about_times, written_in_two_ways
+from chronospike.data.import_warnings import (
+    warnings_about_attributes,
+    warnings_about_leaks,
+    warnings_about_times,
+    written_in_two_ways,
+)
 from chronospike.data.ingest import import_graph
 
 NAN = float("nan")
@@ -32,7 +37,7 @@ def test_ids_and_classes_written_in_two_ways_are_kept_apart_and_named() -> None:
     graph = import_graph(edges, labels={"u1": "yes", "u2": "no", "u3": "Yes"})
     assert graph.num_nodes == 4
     assert graph.num_classes == 3
-    assert graph.facts["doubts"] == [
+    assert graph.facts["warnings"] == [
         "1 id seems to be written in two ways, such as 'u1' and 'u1 ': these are two nodes",
         "classes 'Yes' and 'yes' are different: they are kept as written",
     ]
@@ -42,7 +47,7 @@ def test_words_for_no_value_among_text_are_named() -> None:
     edges = {"source": ["u1", "u2", "NULL"], "target": ["u2", "u3", "u3"], "time": [1, 2, 3]}
     graph = import_graph(edges, labels={"u1": "bad", "u2": "good", "u3": "Unknown"})
     assert (graph.num_nodes, graph.class_names) == (4, ("Unknown", "bad", "good"))
-    assert graph.facts["doubts"] == [
+    assert graph.facts["warnings"] == [
         "'NULL' is a node like any other. If it stands for no id, leave it empty",
         "'Unknown' is a class like any other. If it stands for no label, leave it empty",
     ]
@@ -50,55 +55,63 @@ def test_words_for_no_value_among_text_are_named() -> None:
 
 def test_classes_that_are_values_are_named() -> None:
     edges = {"source": list(range(9)), "target": list(range(1, 10)), "time": [1] * 9}
-    (doubt,) = import_graph(edges, labels={node: node / 10 + 0.05 for node in range(9)}).facts["doubts"]
-    assert doubt == "9 of 9 classes have only one node, such as '0.05'"
+    (warning,) = import_graph(edges, labels={node: node / 10 + 0.05 for node in range(9)}).facts["warnings"]
+    assert warning == "9 of 9 classes have only one node, such as '0.05'"
 
 
 def test_ids_that_a_spreadsheet_has_rounded_are_named() -> None:
     edges = {"source": ["1.23E+12", "4.5E+11", "1.23E+12"], "target": ["7e10", "x", "y"], "time": [1, 2, 3]}
-    (doubt,) = import_graph(edges).facts["doubts"]
-    assert doubt.startswith("'1.23E+12' looks like a number that a spreadsheet has rounded")
+    (warning,) = import_graph(edges).facts["warnings"]
+    assert warning.startswith("'1.23E+12' looks like a number that a spreadsheet has rounded")
 
 
 def test_users_and_items_with_the_same_ids_are_named() -> None:
     edges = {"user_id": [1, 2, 3], "item_id": [2, 1, 9], "time": [1, 2, 3]}
-    (doubt,) = import_graph(edges).facts["doubts"]
-    assert doubt.startswith("2 ids occur both in 'user_id' and in 'item_id', and each is one node.")
+    (warning,) = import_graph(edges).facts["warnings"]
+    assert warning.startswith("2 ids occur both in 'user_id' and in 'item_id', and each is one node.")
     apart = {**edges, "item_id": ["i2", "i1", "i9"]}
-    assert "doubts" not in import_graph(apart).facts
+    assert "warnings" not in import_graph(apart).facts
 
 
 def test_chosen_columns_of_two_kinds_are_named_too() -> None:
     edges = {"CustomerId": [1, 2], "merchant": [2, 3], "time": [1, 2]}
-    assert "'merchant'" in import_graph(edges, source="CustomerId", target="merchant").facts["doubts"][0]
+    assert "'merchant'" in import_graph(edges, source="CustomerId", target="merchant").facts["warnings"][0]
 
 
 def test_ids_of_one_kind_may_be_in_both_columns() -> None:
     graph = import_graph({"payer": [1, 2, 3], "payee": [2, 1, 9], "time": [1, 2, 3]})
     assert graph.facts["in_both_columns"] == 2
-    assert "doubts" not in graph.facts
+    assert "warnings" not in graph.facts
 
 
 def test_dates_without_separators_are_named() -> None:
-    (doubt,) = doubts_about_times(np.array([20230131, 20230201]))
-    assert doubt.endswith("If they are dates, write them as 2023-01-31")
-    for others in ([20230131, 20231301], [1, 2], [1672531200], [20230131.0]):
-        assert doubts_about_times(np.array(others)) == []
+    (warning,) = warnings_about_times(np.array([20230131, 20230201]))
+    assert warning.endswith("If they are dates, write them as 2023-01-31")
+    for others in ([20230131, 20231301], [1, 2], [20230131.0]):
+        assert warnings_about_times(np.array(others)) == []
+
+
+def test_unix_times_are_named() -> None:
+    for scale, unit in ((1, "s"), (1000, "ms")):
+        (warning,) = warnings_about_times(np.array([1672531200, 1672531300.5]) * scale)
+        assert f"set the time unit to '{unit}'" in warning
+    assert warnings_about_times(np.array(["2023-01-01"], dtype="datetime64[us]")) == []
+    assert warnings_about_times(np.array([0, 1672531200])) == []
 
 
 def test_steps_that_are_mostly_empty_are_named() -> None:
     edges = {"source": ["a", "b", "c"], "target": ["b", "c", "d"], "time": ["1970-01-01", "2023-02-01", "2023-03-01"]}
-    (doubt,) = import_graph(edges, every="1y").facts["doubts"]
-    assert doubt == "52 of 54 steps have no event, most of them in a row from 1971-01-01 to 2023-01-01"
-    assert "doubts" not in import_graph({**edges, "time": [1, 3, 5]}, every=1).facts
+    (warning,) = import_graph(edges, every="1y").facts["warnings"]
+    assert warning == "52 of 54 steps have no event, most of them in a row from 1971-01-01 to 2023-01-01"
+    assert "warnings" not in import_graph({**edges, "time": [1, 3, 5]}, every=1).facts
 
 
 def test_attributes_of_mostly_rare_values_are_named() -> None:
     often, rare = np.array([0, 0, 0, 1, NAN, NAN]), np.array([0, 1, 2, 3, 4, 5])
     columns = [Column("often", "category", ("x", "y")), Column("text", "category", tuple("abcdef"))]
-    (doubt,) = doubts_about_attributes(np.stack([often, rare], axis=1).astype(np.float32), columns)
-    assert doubt.endswith("read as 'other': text (6 values, such as 'a')")
-    assert doubts_about_attributes(rare[:, None].astype(np.float32), [Column("number")]) == []
+    (warning,) = warnings_about_attributes(np.stack([often, rare], axis=1).astype(np.float32), columns)
+    assert warning.endswith("read as 'other': text (6 values, such as 'a')")
+    assert warnings_about_attributes(rare[:, None].astype(np.float32), [Column("number")]) == []
 
 
 def test_attributes_that_follow_from_the_class_are_named() -> None:
@@ -108,13 +121,13 @@ def test_attributes_that_follow_from_the_class_are_named() -> None:
     closed_at = np.where(labels == 1, rng.normal(size=1001), NAN)
     values = np.stack([labels == 1, closed_at, mostly, rng.normal(size=1001), rng.integers(0, 9, 1001)], axis=1)
     columns = [Column(name) for name in ("flag", "closed_at", "mostly", "noise", "group")]
-    (doubt,) = doubts_about_leaks(values.astype(np.float32), columns, labels)
-    assert doubt.startswith("'flag', 'closed_at' tell the class alone.")
+    (warning,) = warnings_about_leaks(values.astype(np.float32), columns, labels)
+    assert warning.startswith("'flag', 'closed_at' tell the class alone.")
     over_time = np.stack([values, values]).astype(np.float32)
-    assert doubts_about_leaks(over_time, columns, labels) == [doubt]
+    assert warnings_about_leaks(over_time, columns, labels) == [warning]
 
 
 def test_no_attribute_follows_from_a_class_that_nearly_all_nodes_have() -> None:
     labels = np.array([0] * 500 + [1] * 3)
-    assert doubts_about_leaks(labels[:, None].astype(np.float32), [Column("x")], labels) == []
-    assert doubts_about_leaks(labels[:, None].astype(np.float32), [Column("x")], None) == []
+    assert warnings_about_leaks(labels[:, None].astype(np.float32), [Column("x")], labels) == []
+    assert warnings_about_leaks(labels[:, None].astype(np.float32), [Column("x")], None) == []
