@@ -94,18 +94,31 @@ def test_folds_hold_every_class_in_proportion(task: Task) -> None:
     assert np.ptp(shares, axis=0).max() <= 1
 
 
-def test_a_class_of_fewer_nodes_than_folds_makes_fewer_of_them_and_is_named(task: Task) -> None:
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_every_network_learns_a_class_of_fewer_nodes_than_folds(task: Task, nodes: int) -> None:
     labels = np.arange(len(task.known)) % 2
-    labels[:3] = 2
-    folds, note = folds_of(relabelled(task, labels), 5)
-    assert folds.count == 3
-    assert note == "3 folds instead of 5: class 'c' has 3 labelled node(s)"
+    labels[:nodes] = 2
+    of = relabelled(task, labels)
+    folds, note = folds_of(of, 5)
+    assert (folds.count, note) == (5, "")
+    for fold in range(5):
+        assert np.count_nonzero(of.labels(fold_task(of, folds, fold, small_settings()).known) == 2) >= nodes - 1
 
 
-def test_a_class_of_one_node_leaves_two_folds(task: Task) -> None:
+@pytest.mark.parametrize(
+    ("nodes", "told"), [(1, "class 'c' has one"), (2, "2 classes, such as 'c', have one")], ids=["one", "two"]
+)
+def test_classes_of_one_node_are_named(task: Task, nodes: int, told: str) -> None:
     labels = np.arange(len(task.known)) % 2
-    labels[0] = 2
-    assert folds_of(relabelled(task, labels), 5)[0].count == 2
+    labels[:nodes] = [2, 3][:nodes]
+    folds, note = folds_of(relabelled(task, labels, ("a", "b", "c", "d")), 5)
+    assert folds.count == 5
+    assert note == f"{told} labelled node, which cannot be both learned and predicted out of fold"
+
+
+def test_there_are_no_more_folds_than_nodes(task: Task) -> None:
+    few = task.divided(task.known[:9], task.known[:0])
+    assert folds_of(relabelled(few, np.arange(9) % 2), 20)[0].count == 9
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 1], [0, 1, 0, 1, 0, 1, 0], [1] * 20])

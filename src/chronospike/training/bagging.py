@@ -85,20 +85,20 @@ class Folds:
 
 
 def make_folds(task: Task, wanted: int) -> tuple[Folds | None, str]:
-    """Stratified folds of the known nodes, and a line on why there are fewer than `wanted`; empty if not.
+    """Stratified folds of the known nodes, `wanted` or one each, and a line on classes that they cannot divide, if any.
 
-    None where there are too few nodes for any.
+    None where there are too few nodes for any. A class of two nodes is learned by every network: fewer folds would only
+    leave it, and all others, with fewer nodes.
     """
     labels = task.labels(task.known)
     if len(labels) < _FEWEST or len(np.unique(labels)) < 2:
         return None, f"training one network: {len(labels)} labelled nodes are too few for {wanted} folds"
-    sizes = np.bincount(labels)
-    rarest = int(np.where(sizes > 0, sizes, len(labels)).argmin())
-    count = max(2, min(wanted, int(sizes[rarest])))
-    note = ""
-    if count < wanted:
-        name = task.graph.class_names[rarest]
-        note = f"{count} folds instead of {wanted}: class '{name}' has {int(sizes[rarest])} labelled node(s)"
+    count, note = min(wanted, len(labels)), ""
+    single = np.flatnonzero(np.bincount(labels) == 1)
+    if len(single):
+        name = f"'{task.graph.class_names[single[0]]}'"
+        of = f"class {name} has" if len(single) == 1 else f"{len(single)} classes, such as {name}, have"
+        note = f"{of} one labelled node, which cannot be both learned and predicted out of fold"
     return Folds(task.known, stratified_folds(labels, count, stream(task.seed, "folds"))), note
 
 
