@@ -47,7 +47,7 @@ def test_the_page_says_what_came_out() -> None:
         "3 of 4 cells are done.",
         "40 nodes · 2 time steps · 2 classes",
         "CHRONOSPIKE 81.00 ± 1.41 the paper (difference) 79.13 (+1.87) LOGISTIC 70.00 (1 of 2)",
-        "Too few runs for a test: Macro-F1 at 80 % (n = 1)",
+        "Too few pairs that differ for a test: Macro-F1 at 80 % (n = 1)",
         "CHRONOSPIKE 1,234 0.5 3 500 MB cpu",
         "LOGISTIC 80 % 1 time too slow",
         "chronospike compare mine -o c",
