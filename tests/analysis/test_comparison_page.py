@@ -95,6 +95,11 @@ def test_a_grid_that_has_just_begun_has_a_page() -> None:
     assert "A –" in _page(results).text
 
 
+def test_a_share_of_the_labels_that_is_not_whole_keeps_its_decimal() -> None:
+    text = _page([done("a", 0.625, 0, 0.8), done("b", 0.625, 0, 0.7)]).text
+    assert "With 62.5 % of the labels known" in text
+
+
 def test_what_is_far_below_is_named_and_not_drawn() -> None:
     results = [done("good", 0.8, 0, 0.8), done("fair", 0.8, 0, 0.7), done("low", 0.8, 0, 0.1)]
     assert "Too far below to be drawn: LOW." in _page(results).text
