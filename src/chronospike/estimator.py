@@ -107,6 +107,7 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         (`keep_freed_memory`; predictions do the same), and idle OpenMP threads sleep, which importing this class from
         `chronospike` sets unless torch was imported before or the environment sets it. Torch's random generators and
         defaults do not change, and do not affect the result. Fits and predictions in several threads take turns.
+        A process forked after either computes on one thread, because the others do not survive a fork.
 
         Args:
             X: a graph, or the nodes.
