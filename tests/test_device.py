@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import platform
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -79,3 +81,23 @@ def test_threads_take_turns_with_torch() -> None:
 def test_no_name_is_not_a_device() -> None:
     with pytest.raises(InputError, match="device 'None' is not known"):
         choose_device(None)  # type: ignore[arg-type]
+
+
+def test_a_process_forked_after_a_computation_can_compute() -> None:
+    # Torch in it would wait for OpenMP's threads forever, so all of it is a program of its own.
+    program = """
+import multiprocessing, torch
+from chronospike.device import own_torch
+torch.set_num_threads(2)
+@own_torch()
+def compute():
+    return (torch.ones(512, 512) @ torch.ones(512, 512)).exp().isinf().all().item()
+compute()
+child = multiprocessing.get_context("fork").Process(target=lambda: exit(0 if compute() else 1))
+child.start()
+child.join(30)
+done = child.exitcode
+child.kill()
+exit(0 if done == 0 else 1)
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -238,6 +238,53 @@ def test_deepwalk_features_of_other_edges_are_refused(graph: DynamicGraph) -> No
         model.predict(other)
 
 
+def with_set(graph: DynamicGraph, **recipe: Any) -> DynamicGraph:
+    """The graph with features that its folder says were made by the recipe."""
+    values = np.random.default_rng(0).normal(size=(5, 120, 4)).astype(np.float32)
+    made = {"method": "deepwalk", "seed": 0, "edges": "a", **recipe}
+    return graph.with_features(None).with_made_features(values, recipes=[made])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "reason"),
+    [
+        ({"edges": "b"}, "trained on DeepWalk or SVD features, and those of another graph"),
+        ({"seed": 1}, "trained on features with seed 0, and those of this graph have 1"),
+        ({"method": "svd"}, "trained on features with method deepwalk, and those of this graph have svd"),
+    ],
+)
+def test_a_feature_set_of_another_meaning_is_refused(
+    graph: DynamicGraph, tmp_path: Path, recipe: dict[str, Any], reason: str
+) -> None:
+    model = ChronoSpikeClassifier(with_set(graph), **{**SMALL, "epochs": 1}).fit(TRAIN)
+    for one in (model, pickle.loads(pickle.dumps(model)), ChronoSpikeClassifier.load(model.save(tmp_path / "m"))):
+        with pytest.raises(InputError, match=reason):
+            one.predict(with_set(graph, **recipe))
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [{}, {"edges": "b", "start": "a"}, {"method": "fastrp", "edges": "b"}, {"method": "activity", "edges": "b"}],
+)
+def test_a_feature_set_of_the_same_meaning_is_used(graph: DynamicGraph, recipe: dict[str, Any]) -> None:
+    trained = with_set(graph, method=recipe.get("method", "deepwalk"))
+    model = ChronoSpikeClassifier(trained, **{**SMALL, "epochs": 1}).fit(TRAIN)
+    assert np.array_equal(model.predict_proba(with_set(graph, **recipe), TEST), model.predict_proba(TEST))
+
+
+def test_features_that_fit_made_are_not_mistaken_for_a_set_of_the_graph(graph: DynamicGraph) -> None:
+    made = {"feature_dimension": 4, "feature_walks": 1, "feature_method": "deepwalk"}
+    model = ChronoSpikeClassifier(graph.with_features(None), **{**SMALL, **made}).fit(TRAIN)
+    with pytest.raises(InputError, match="trained on features with seed 0, and those of this graph have 1"):
+        model.predict(with_set(graph, seed=1))
+
+
+def test_embeddings_of_a_run_know_what_comes_later(graph: DynamicGraph) -> None:
+    model = ChronoSpikeClassifier(with_set(graph, method="run"), **{**SMALL, "epochs": 1}).fit(TRAIN)
+    with pytest.raises(InputError, match="predictions as of a date would use later information"):
+        model.predict(TEST, as_of=2)
+
+
 def test_fastrp_features_of_strangers_are_refused(graph: DynamicGraph) -> None:
     bare = graph.with_features(None)
     model = ChronoSpikeClassifier(bare, **{**SMALL, "feature_dimension": 4, "feature_method": "fastrp"}).fit(TRAIN)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -15,6 +16,8 @@ from chronospike.errors import InputError
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _turn = RLock()
+# The processes that have computed: this one, or those that it was forked from.
+_computed: set[int] = set()
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -53,9 +56,14 @@ def keep_freed_memory() -> bool:
 def own_torch() -> Iterator[None]:
     """Torch as a program finds it at its start, whatever the caller has set, which comes back afterwards.
 
-    Generators, the default dtype and a module's mode belong to the whole process, so that threads take turns.
+    Generators, the default dtype and a module's mode belong to the whole process, so that threads take turns. A process
+    forked from one that has computed uses one thread from then on.
     """
     with _turn:
+        if _computed - {os.getpid()}:
+            # OpenMP's threads do not survive a fork, and torch would wait for them forever.
+            torch.set_num_threads(1)
+        _computed.add(os.getpid())
         is_usual = torch.get_default_device().type == "cpu"
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.float32)

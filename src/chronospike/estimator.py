@@ -31,7 +31,7 @@ from chronospike.data.storage import structure_key
 from chronospike.device import choose_device, keep_freed_memory, own_torch
 from chronospike.errors import InputError, StorageError, nearest
 from chronospike.features.make import with_features_for
-from chronospike.features.recipes import check_transfer, methods_for
+from chronospike.features.recipes import check_date, check_sets, check_transfer, methods_for
 from chronospike.files import atomic_folder, read_json, write_json
 from chronospike.methods.chronospike.learner import ChronoSpikeLearner
 from chronospike.methods.chronospike.network import ChronoSpikeNetwork, architecture, describe, rebuild
@@ -76,7 +76,8 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         out_of_fold_: with `folds` an Arrow table with the out-of-fold predictions of the labelled nodes.
         known_: the labels it was fitted with, by node id.
         encoder_: the encoding of the nodes' attributes, by column name; None if there are none.
-        edges_: a fingerprint of the edges that features were made from; None if none were made.
+        edges_: a fingerprint of the edges that `fit` made features from; None if it made none.
+        recipes_: how the computed features were made, as far as the graph knows.
         history_: one report per epoch.
         first_model_: with `refit=True` the model before the second fit, which has not seen the validation labels.
         graph_: the graph that calls without one use.
@@ -106,6 +107,7 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         (`keep_freed_memory`; predictions do the same), and idle OpenMP threads sleep, which importing this class from
         `chronospike` sets unless torch was imported before or the environment sets it. Torch's random generators and
         defaults do not change, and do not affect the result. Fits and predictions in several threads take turns.
+        A process forked after either computes on one thread, because the others do not survive a fork.
 
         Args:
             X: a graph, or the nodes.
@@ -135,6 +137,7 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.classes_, self.known_ = classes, known
         self.encoder_ = None if task.features is None else task.features.encoder
         self.edges_ = structure_key(graph) if featured is not graph and featured.made_features else None
+        self.recipes_ = featured.recipes
         self.graph_: DynamicGraph | None = graph
         self._fitted_on = (graph, fitted)
         return self
@@ -230,7 +233,7 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 pq.write_table(self.out_of_fold_, folder / _OUT_OF_FOLD)
             self.known_.save(folder / _LABELS)
             encoder = None if self.encoder_ is None else self.encoder_.to_json()
-            write_json(folder / _INPUTS, {"attributes": encoder, "edges": self.edges_})
+            write_json(folder / _INPUTS, {"attributes": encoder, "edges": self.edges_, "recipes": self.recipes_})
         return Path(path)
 
     @classmethod
@@ -258,7 +261,8 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             raise StorageError(f"{folder}: {_SETTINGS} and {_WEIGHTS} do not belong together. Save the model again")
         described = read_json(folder / _INPUTS)
         found = cls(graph, device=device, **settings.model_dump())
-        found.encoder_, found.edges_ = None, described.get("edges")
+        # Folders of earlier versions have no recipes.
+        found.encoder_, found.edges_, found.recipes_ = None, described.get("edges"), tuple(described.get("recipes", ()))
         if described.get("attributes") is not None:
             found.encoder_ = AttributeEncoder.from_json(described["attributes"], str(folder / _INPUTS))
         found.model_ = model.to(choose_device(device))
@@ -319,6 +323,8 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             chosen = _by_id(graph, ids)
         chosen = check_nodes(graph, chosen)
         last = None if as_of is None else step_as_of(graph, as_of)
+        if last is not None:
+            check_date([str(made.get("method")) for made in graph.recipes])
         kept, fitted = getattr(self, "_fitted_on", (None, None))
         if fitted is None or kept is not graph:
             fitted = self._on(graph)
@@ -330,10 +336,11 @@ class ChronoSpikeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         settings, a = self.settings_, _architecture(self.model_)
         device = next(self.model_.parameters()).device
         keep_freed_memory()
+        shared = int((graph.ids.lookup(self.known_.ids) >= 0).sum())
         if self.edges_ is not None and not graph.made_features:
-            shared = int((graph.ids.lookup(self.known_.ids) >= 0).sum())
             check_transfer(methods_for(settings, graph.features is not None), self.edges_, structure_key(graph), shared)
         featured = with_features_for(graph, settings, str(device)) if self.edges_ is not None else graph
+        check_sets(self.recipes_, featured.recipes, shared)
         task = _task(featured, self.known_, self.classes_, settings, device, self.encoder_)
         assert task.features is not None
         wanted = a.inputs - (a.classes if settings.label_inputs else 0)

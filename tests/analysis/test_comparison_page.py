@@ -47,7 +47,7 @@ def test_the_page_says_what_came_out() -> None:
         "3 of 4 cells are done.",
         "40 nodes · 2 time steps · 2 classes",
         "CHRONOSPIKE 81.00 ± 1.41 the paper (difference) 79.13 (+1.87) LOGISTIC 70.00 (1 of 2)",
-        "Too few runs for a test: Macro-F1 at 80 % (n = 1)",
+        "Too few pairs that differ for a test: Macro-F1 at 80 % (n = 1)",
         "CHRONOSPIKE 1,234 0.5 3 500 MB cpu",
         "LOGISTIC 80 % 1 time too slow",
         "chronospike compare mine -o c",
@@ -93,6 +93,11 @@ def test_a_grid_that_has_just_begun_has_a_page() -> None:
     results = [{"variant": "a", "method": "a", "ratio": 0.8, "seed": 0}]
     assert "0 of 1 cell are done." in headline(results, summarise(results), {"a": "A"}).replace(GAP, " ")
     assert "A –" in _page(results).text
+
+
+def test_a_share_of_the_labels_that_is_not_whole_keeps_its_decimal() -> None:
+    text = _page([done("a", 0.625, 0, 0.8), done("b", 0.625, 0, 0.7)]).text
+    assert "With 62.5 % of the labels known" in text
 
 
 def test_what_is_far_below_is_named_and_not_drawn() -> None:

@@ -220,6 +220,31 @@ def test_the_only_feature_set_is_used_by_default(tmp_path: Path) -> None:
     assert open_graph(folder).made_features[0][2, 0].tolist() == [3.0, 3.0, 3.0]
 
 
+def test_embeddings_of_a_run_are_not_used_unless_they_are_named(tmp_path: Path) -> None:
+    folder = save_graph(six_nodes(), tmp_path / "g")
+    maker = MadeBy(lambda step: np.ones((6, 3)))
+    write_features(folder, "labels-1", {"method": "run", "of": "labels"}, graph_key(folder), (4, 6, 3), "<f4", maker)
+    assert not open_graph(folder).has_features
+    assert open_graph(folder, features="labels-1").has_features
+
+
+def test_a_graph_knows_how_its_features_were_made(tmp_path: Path) -> None:
+    folder = save_graph(_full_graph(), tmp_path / "g")
+    write_features(
+        folder, "a", {"method": "svd"}, graph_key(folder), (4, 6, 3), "<f4", MadeBy(lambda step: np.ones((6, 3)))
+    )
+    assert open_graph(folder).recipes == ()
+    graph = open_graph(folder, features="own+a")
+    assert graph.recipes == ({"method": "svd", "edges": graph_key(folder)},)
+    assert graph.with_made_features(np.ones((4, 6, 1))).recipes == ()
+
+
+def test_features_that_are_not_text_are_refused(tmp_path: Path) -> None:
+    names: Any = ["own", "a"]
+    with pytest.raises(InputError, match=r"features \['own', 'a'\]: give one name, several joined with \+"):
+        open_graph(save_graph(_full_graph(), tmp_path / "g"), features=names)
+
+
 def test_of_several_feature_sets_one_is_chosen_by_name(tmp_path: Path) -> None:
     folder = save_graph(six_nodes(), tmp_path / "g")
     _add_set(folder, "ones", 1.0)

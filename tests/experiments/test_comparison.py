@@ -86,7 +86,7 @@ def test_the_best_is_tested_against_the_second_over_all_ratios() -> None:
     assert [(test.n, test.p) for test in pooled] == [(10, pytest.approx(2 / 2**10)), (5, None)]
     words = in_words(tests, {"best": "The Best"})
     assert words[0] == "Macro-F1 over all ratios: The Best against second, n = 10, p = 0.002, significant."
-    assert words[1].startswith("Too few runs for a test: Macro-F1 at 40 % (n = 5), ")
+    assert words[1].startswith("Too few pairs that differ for a test: Macro-F1 at 40 % (n = 5), ")
 
 
 def test_costs_are_means_and_leave_out_the_time_of_a_resumed_fit() -> None:

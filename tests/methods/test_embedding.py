@@ -167,6 +167,13 @@ def test_as_of_a_step_it_learns_again_from_what_was_there() -> None:
     assert np.array_equal(early.values, learner().fit(task().until(1)).values)
 
 
+def test_as_of_a_step_before_all_training_nodes_it_says_so() -> None:
+    given = task()
+    late = given.split.train[~given.graph.seen_by(0)[given.split.train]]
+    with pytest.raises(InputError, match="by step 0 no training node has an edge"):
+        learner().fit(replace(given, split=replace(given.split, train=late))).until(0)
+
+
 def test_the_validation_nodes_are_held_out_of_the_first_fit_only() -> None:
     fitted = learner().fit(task())
     assert len(fitted.task.split.validation) == 0

@@ -112,6 +112,14 @@ def test_as_of_a_step_labels_of_nodes_still_to_come_are_unknown(learner: Learner
     assert _same(learner.fit(task).until(1), learner.fit(_relabelled(task, later)).until(1))
 
 
+def test_as_of_a_step_before_all_training_nodes_it_says_so(learner: Learner[Any]) -> None:
+    task = _task(learner, synthetic_graph(nodes=120, steps=5, classes=2, degree=0.4, timing=0.0, feature_dim=4))
+    later = task.split.train[~task.graph.seen_by(0)[task.split.train]]
+    late = replace(task, split=replace(task.split, train=later))
+    with pytest.raises(InputError, match="by step 0 no training node has an edge"):
+        learner.fit(late).until(0)
+
+
 def test_a_loaded_run_answers_as_the_fit_did(learner: Learner[Any], tmp_path: Path) -> None:
     task, run = _task(learner), RunFolder(tmp_path)
     fitted = learner.fit(task)

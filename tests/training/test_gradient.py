@@ -22,7 +22,7 @@ from chronospike.training.calibration import fit_temperature
 from chronospike.training.checkpoint import read_state
 from chronospike.training.gradient import GradientFitted
 from chronospike.training.learner import FitContext
-from chronospike.training.loop import Trainer, Watcher
+from chronospike.training.loop import Trainer, TrainingFailure, Watcher
 from chronospike.training.run_folder import RunFolder
 from chronospike.training.smoothing import GRID, choose_and_smooth, correct_and_smooth
 from chronospike.training.weights import description, load_weights, save_weights
@@ -47,6 +47,17 @@ from tests.small_runs import (
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[DynamicGraph, RunFolder, dict[str, Any]]:
     graph, run = small_graph(), begun(tmp_path_factory.mktemp("runs") / "run", refit=True, epochs=3)
     return graph, run, execute(graph, run, smooth=True)
+
+
+def test_predictions_that_are_not_finite_are_not_given_out() -> None:
+    network = small_network(epochs=1)
+    fitted = ChronoSpikeLearner(network.settings).fit(network.task)
+    assert isinstance(fitted, GradientFitted)
+    with torch.no_grad():
+        for weights in fitted.network.module.parameters():
+            weights.fill_(torch.nan)
+    with pytest.raises(TrainingFailure, match="the predictions are not finite. Lower learning_rate"):
+        fitted.probabilities(np.arange(3))
 
 
 @pytest.mark.parametrize("weight_average", [0.0, 0.9])

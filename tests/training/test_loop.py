@@ -237,6 +237,11 @@ def test_a_gradient_that_is_not_finite_never_reaches_the_weights() -> None:
     assert same_weights(weights(trainer), before)
 
 
+def test_a_last_step_after_which_predictions_are_not_finite_is_a_failure() -> None:
+    with pytest.raises(TrainingFailure, match="the prediction is not finite at epoch 0; the last good checkpoint is"):
+        small_trainer(epochs=1, batch_size=1024, learning_rate=1e30).run()
+
+
 def test_the_state_of_neurons_names_their_ranges() -> None:
     trainer = small_trainer()
     assert neuron_state(trainer.model).startswith("layer 1: tau 1..1, V_th 1..1, alpha 1..1; layer 2: tau 1..1")

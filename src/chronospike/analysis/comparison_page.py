@@ -39,7 +39,7 @@ def render(facts: Mapping[str, Any], results: Sequence[Mapping[str, Any]], compa
         facts=facts,
         headline=headline(results, comparison, titles),
         graph_facts=graph_facts(facts["summary"]),
-        ratios=[percent(ratio, 0 if round(100 * ratio, 6).is_integer() else 1) for ratio in comparison.ratios],
+        ratios=[_labels_known(ratio) for ratio in comparison.ratios],
         metrics=[_metric(key, comparison, titles) for key in METRICS],
         charts=[_chart(key, comparison, titles) for key in METRICS],
         orders=_orders(comparison, titles),
@@ -66,7 +66,11 @@ def headline(results: Sequence[Mapping[str, Any]], comparison: Comparison, title
     state = "" if done == len(results) else f" {done} of {counted(len(results), 'cell')} are done."
     if not best:
         return f"{counted(len(comparison.variants), 'method')} side by side.{state}"
-    return f"With {percent(ratio, 0)} of the labels known, {', and '.join(best)}.{state}"
+    return f"With {_labels_known(ratio)} of the labels known, {', and '.join(best)}.{state}"
+
+
+def _labels_known(ratio: float) -> str:
+    return percent(ratio, 0 if round(100 * ratio, 6).is_integer() else 1)
 
 
 def _metric(key: str, comparison: Comparison, titles: Mapping[str, str]) -> dict[str, Any]:

@@ -40,6 +40,9 @@ _VERIFY_BYTES = 2 * 1024**3
 _LONGEST_NAME = 200
 _NO_FALLOCATE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}
 
+# The method of the embeddings of another run.
+RUN = "run"
+
 Shape = tuple[int, int, int]
 
 

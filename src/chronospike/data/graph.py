@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -32,6 +33,7 @@ class DynamicGraph:
         features: the nodes' own attributes as they were given, `[N, c]` or `[T, N, c]`; NaN where one is missing.
         columns: what each of them is; numbers called x0, x1, … if left out.
         made_features: feature sets made from the edges, `[T, N, d]` each.
+        recipes: how each of these was made, with `edges`, the fingerprint of the edges; empty if that is not known.
         events: the events with their own times and repeats; None if the folder is of a version that did not keep them.
         facts: counts from building (`rows`, `duplicates`, `self_loops`, …) and provenance.
     """
@@ -47,6 +49,7 @@ class DynamicGraph:
     features: NDArray[Any] | None = None
     columns: tuple[Column, ...] = ()
     made_features: tuple[NDArray[Any], ...] = ()
+    recipes: tuple[dict[str, Any], ...] = ()
     events: EventLog | None = None
     facts: dict[str, Any] = field(default_factory=dict)
 
@@ -130,9 +133,9 @@ class DynamicGraph:
         graph._check_features()
         return graph
 
-    def with_made_features(self, *features: NDArray[Any]) -> DynamicGraph:
+    def with_made_features(self, *features: NDArray[Any], recipes: Iterable[dict[str, Any]] = ()) -> DynamicGraph:
         """The same graph with other features made from its edges, `[T, N, d]` each."""
-        graph = replace(self, made_features=features)
+        graph = replace(self, made_features=features, recipes=tuple(recipes))
         graph._check_features()
         return graph
 

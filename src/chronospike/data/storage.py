@@ -25,7 +25,7 @@ from chronospike._version import __version__
 from chronospike.data.attributes import Column, columns_from_json
 from chronospike.data.csr import TimeSlicedCSR
 from chronospike.data.events import EventLog
-from chronospike.data.feature_store import list_features, open_features
+from chronospike.data.feature_store import RUN, list_features, open_features
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.ids import NodeIds
 from chronospike.data.meta import GraphMeta, check_meta
@@ -76,7 +76,8 @@ def open_graph(folder: str | Path, *, features: str | None = None, verify: bool 
 
     Args:
         features: a feature set by name, `"own"` for the attributes imported with the graph, several joined with `+`
-            (`"own+deepwalk"`), or `"none"`; by default the graph's own, else the only set there is.
+            (`"own+deepwalk"`), or `"none"`; by default the graph's own, else the
+            only set there is that is not of another run, which may have learned from any label.
         verify: True reads every byte against its checksum, False none, None all but very large arrays.
     """
     folder = Path(folder)
@@ -177,10 +178,12 @@ def _with_feature_set(graph: DynamicGraph, folder: Path, name: str | None, verif
     if name == "none":
         return replace(graph, features=None, columns=())
     if name is None:
-        sets = feature_sets(folder)
+        sets = [one.name for one in list_features(folder) if one.complete and one.recipe.get("method") != RUN]
         if graph.features is not None or len(sets) != 1:
             return graph
         name = sets[0]
+    if not isinstance(name, str):
+        raise InputError(f"features {name!r}: give one name, several joined with +")
     parts = name.split("+")
     if len(set(parts)) < len(parts):
         raise InputError(f"features '{name}' name one set twice")
@@ -194,9 +197,9 @@ def _with_feature_set(graph: DynamicGraph, folder: Path, name: str | None, verif
                 f"{folder / 'features' / part} has shape {list(values.shape)}, and the graph has {graph.num_steps} "
                 f"steps and {graph.num_nodes} nodes. Make it again with --overwrite"
             )
-    if "own" in parts:
-        return replace(graph, made_features=made)
-    return replace(graph, features=None, columns=(), made_features=made)
+    found = {one.name: {**one.recipe, "edges": one.graph_key} for one in list_features(folder)}
+    graph = replace(graph, made_features=made, recipes=tuple(found[part] for part in parts if part != "own"))
+    return graph if "own" in parts else replace(graph, features=None, columns=())
 
 
 def _open_ids(folder: Path, arrays: dict[str, NDArray[Any]]) -> NodeIds:

@@ -161,7 +161,7 @@ def in_words(tests: Sequence[PairedTest], titles: Mapping[str, str]) -> list[str
         verdict = "significant" if test.p <= LEVEL else "not significant"
         names = f"{titles.get(test.best, test.best)} against {titles.get(test.second, test.second)}"
         sentences.append(f"{what}: {names}, n = {test.n}, p = {test.p:.2g}, {verdict}.")
-    return [*sentences, *([f"Too few runs for a test: {', '.join(left_out)}."] if left_out else [])]
+    return [*sentences, *([f"Too few pairs that differ for a test: {', '.join(left_out)}."] if left_out else [])]
 
 
 def order_in_words(orders: Sequence[Order]) -> list[str]:

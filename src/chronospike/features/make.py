@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 from chronospike.config import Settings
 from chronospike.data.feature_store import FeatureSet, StepMaker, list_features, open_features, write_features
 from chronospike.data.graph import DynamicGraph
-from chronospike.data.storage import graph_key, open_graph
+from chronospike.data.storage import graph_key, open_graph, structure_key
 from chronospike.errors import InputError
 from chronospike.features.options import SVD, Activity, DeepWalk, Options, Progress, Start
 from chronospike.features.recipes import METHODS, find_set, named_parts, plan_features, recipe
@@ -134,7 +135,11 @@ def with_features_for(graph: DynamicGraph, settings: Settings, device: str = "cp
         graph = graph.with_features(None)
     if graph.made_features:
         return graph
-    return graph.with_made_features(*(_all_steps(graph, recipes[part], device) for part in parts if part != "own"))
+    made, edges = [recipes[part] for part in parts if part != "own"], structure_key(graph)
+    tables = (_all_steps(graph, options, device) for options in made)
+    # Through JSON, as recipes are stored: a tuple becomes a list.
+    described = json.loads(json.dumps([options.recipe() for options in made]))
+    return graph.with_made_features(*tables, recipes=[{**one, "edges": edges} for one in described])
 
 
 def _all_steps(graph: DynamicGraph, options: Options, device: str) -> NDArray[Any]:

@@ -7,11 +7,13 @@ that tells its options and, where that changes the values a little, the place: `
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from chronospike.config import Settings
-from chronospike.data.feature_store import list_features
+from chronospike.data.feature_store import RUN, list_features
 from chronospike.data.storage import feature_sets, graph_key, read_meta
 from chronospike.errors import InputError
 from chronospike.features.options import SVD, Activity, DeepWalk, FastRP, Options
@@ -19,8 +21,6 @@ from chronospike.features.options import SVD, Activity, DeepWalk, FastRP, Option
 METHODS = ("deepwalk", "fastrp", "svd", "activity")
 # Those whose values on another graph lie in a space of their own, unless they start from the first graph's.
 _OWN_SPACE = {"deepwalk", "svd"}
-# How embeddings of a run are made, which no recipe can make again.
-RUN = "run"
 
 
 def recipe(settings: Settings, method: str | None = None) -> tuple[str, Options]:
@@ -156,6 +156,25 @@ def check_transfer(methods: list[str], edges: str | None, other_edges: str, shar
             "the model reads embeddings of another run, which exist only for the graph of that run. "
             "Train both runs on this graph"
         )
+
+
+def check_sets(trained: Sequence[dict[str, Any]], given: Sequence[dict[str, Any]], shared: int) -> None:
+    """Refuse feature sets that do not mean what those of the training meant, as far as their recipes are known.
+
+    Args:
+        trained, given: `DynamicGraph.recipes` of the training and of the graph to predict on.
+        shared: how many training nodes are in the latter.
+    """
+    for one, other in zip(trained, given, strict=False):
+        # A set that was carried over lies in the space of the edges that it starts from.
+        edges = [made.get("start", made["edges"]) for made in (one, other)]
+        for name in sorted(one.keys() & other.keys() - {"edges", "start"}):
+            if one[name] != other[name]:
+                raise InputError(
+                    f"the model was trained on features with {name} {one[name]}, and those of this graph have "
+                    f"{other[name]}. Use the set of the training, or make it with the same options"
+                )
+        check_transfer([str(one.get("method"))], edges[0], edges[1], shared)
 
 
 def check_date(methods: list[str]) -> None:

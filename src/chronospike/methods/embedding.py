@@ -254,7 +254,7 @@ class EmbeddingFitted(Fitted):
         """Learned again: embeddings of all steps know what comes later."""
         if last_step == self._given.last_step:
             return self
-        return self._learner.fit(self._given.until(last_step))
+        return self._learner.fit(self._given.until(last_step, to_fit=True))
 
     def held_out(self) -> EmbeddingFitted:
         if not self.was_refitted:

@@ -82,7 +82,7 @@ class SimpleFitted(Fitted):
         return self._answer.inputs[nodes]
 
     def until(self, last_step: int) -> SimpleFitted:
-        return SimpleFitted(self._learner, self._given.until(last_step))
+        return SimpleFitted(self._learner, self._given.until(last_step, to_fit=True))
 
     def held_out(self) -> SimpleFitted:
         return SimpleFitted(self._learner, self._given, all_labels=False) if self.was_refitted else self

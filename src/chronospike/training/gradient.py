@@ -39,7 +39,7 @@ from chronospike.training.bagging import (
 from chronospike.training.checkpoint import best_weights, load_checkpoint, read_state, save_checkpoint
 from chronospike.training.final_stage import FinalStage, log_probabilities
 from chronospike.training.learner import Cost, FitContext, Fitted, Learner, Progress
-from chronospike.training.loop import Trainer, Watcher, seconds_per_epoch
+from chronospike.training.loop import Trainer, TrainingFailure, Watcher, seconds_per_epoch
 from chronospike.training.memory import memory_errors, require_device_bytes
 from chronospike.training.network import Network
 from chronospike.training.node_features import input_width, is_static
@@ -255,6 +255,9 @@ class GradientFitted(Fitted):
 
     def probabilities(self, nodes: Nodes, on_nodes: Progress | None = None) -> NDArray[np.floating[Any]]:
         found: NDArray[np.float32] = self.network.infer(self.network.module, nodes, on_nodes)[0].numpy()
+        # After a fit without validation nodes nobody has looked.
+        if not np.isfinite(found).all():
+            raise TrainingFailure(f"the predictions are not finite. {self.network.diagnosis()}")
         if self.calibration is None:
             return found
         return self.final.probabilities(log_probabilities(found), self.task, nodes)

@@ -33,7 +33,7 @@ _REFRESH = 0.1
 
 
 class TrainingFailure(ChronoSpikeError):
-    """Training cannot go on: the loss or a gradient is not finite."""
+    """Training cannot go on: the loss, a gradient or a prediction is not finite."""
 
 
 @dataclass(frozen=True)
@@ -219,6 +219,9 @@ class Trainer:
         # Where there were too few nodes to hold any out, the training nodes choose the epoch themselves.
         nodes = task.split.validation if len(task.split.validation) else task.split.train
         probabilities, _ = self.network.infer(self.ema_model, nodes)
+        # No later loss would tell of the last step of a training.
+        if not probabilities.isfinite().all():
+            raise self._failure("prediction")
         truth = torch.from_numpy(task.labels(nodes))
         return score_predictions(truth, probabilities.argmax(dim=-1), task.graph.num_classes)
 
@@ -227,10 +230,10 @@ class Trainer:
         factor = 0.5 * (1 + math.cos(math.pi * progress / s.epochs)) if s.schedule == "cosine" else 1.0
         self.optimiser.learning_rate = s.learning_rate * factor
 
-    def _failure(self, what: str, batch: int) -> TrainingFailure:
+    def _failure(self, what: str, batch: int | None = None) -> TrainingFailure:
+        where = f"epoch {self.state.epoch}" + ("" if batch is None else f", batch {batch}")
         return TrainingFailure(
-            f"the {what} is not finite at epoch {self.state.epoch}, batch {batch}; "
-            f"the last good checkpoint is kept. {self.network.diagnosis()}"
+            f"the {what} is not finite at {where}; the last good checkpoint is kept. {self.network.diagnosis()}"
         )
 
 

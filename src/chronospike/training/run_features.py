@@ -10,11 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from chronospike.data.feature_store import StepMaker, write_features
+from chronospike.data.feature_store import RUN, StepMaker, write_features
 from chronospike.data.splits import Split
 from chronospike.data.storage import graph_key, open_graph
 from chronospike.errors import InputError
-from chronospike.features.recipes import RUN
 from chronospike.locks import Tell
 from chronospike.training.learner import Learner
 from chronospike.training.run_folder import RunFolder

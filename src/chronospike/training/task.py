@@ -14,6 +14,7 @@ from chronospike.config import Settings
 from chronospike.data.attributes import AttributeEncoder
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.splits import Split, make_split
+from chronospike.errors import InputError
 from chronospike.training.label_tables import LabelTables
 from chronospike.training.node_features import NodeFeatures
 
@@ -67,9 +68,18 @@ class Task:
         """The same task with the validation nodes among those to learn from, and none to choose by."""
         return self.divided(self.known, self.split.validation[:0])
 
-    def until(self, last_step: int) -> Task:
-        """The same task as of a step: nothing later is read, and no label of a node not seen by then."""
-        return replace(self, split=seen_part(self.split, self.graph, last_step), last_step=last_step)
+    def until(self, last_step: int, to_fit: bool = False) -> Task:
+        """The same task as of a step: nothing later is read, and no label of a node not seen by then.
+
+        Args:
+            to_fit: the method is fitted again, so there must be nodes to learn from.
+        """
+        split = seen_part(self.split, self.graph, last_step)
+        if to_fit and not len(split.train):
+            raise InputError(
+                f"by step {last_step} no training node has an edge, so there is nothing to learn from. Use a later date"
+            )
+        return replace(self, split=split, last_step=last_step)
 
 
 def seen_part(split: Split, graph: DynamicGraph, last_step: int) -> Split:

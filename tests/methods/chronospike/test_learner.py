@@ -74,6 +74,18 @@ def test_where_few_nodes_are_near_a_known_label_none_is_read(directed: bool, rea
     assert (network.met, network.numbers) == (0, 164 if directed else 80)
 
 
+def test_the_last_snapshot_alone_is_read_without_labels_and_activity_and_a_note_says_so() -> None:
+    task = make_task(small_graph(), small_settings(**WITH, static=True), CPU)
+    notes: list[str] = []
+    fitted: Any = ChronoSpikeLearner(small_settings(**WITH, static=True)).fit(task, FitContext(on_note=notes.append))
+    assert notes == ["with static=true the network reads none of label_sequences, label_features, activity"]
+    found = fitted.network.settings
+    assert (found.label_sequences, found.label_features, found.activity) == (False, False, False)
+    plain: dict[str, Any] = {**WITH, **dict.fromkeys(("label_sequences", "label_features", "activity"), False)}
+    ChronoSpikeLearner(small_settings(**plain, static=True)).fit(task, FitContext(on_note=notes.append))
+    assert len(notes) == 1
+
+
 def test_where_most_nodes_are_near_a_known_label_it_is_read() -> None:
     network = small_network(**WITH)
     notes: list[str] = []

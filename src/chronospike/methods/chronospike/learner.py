@@ -24,6 +24,7 @@ from chronospike.training.weights import description, load_weights
 # than about the many that have none.
 LEAST_NEAR = 0.5
 _WITHOUT_LABELS = {"label_sequences": False, "label_features": False}
+_WITHOUT_ROOT_INPUTS = {**_WITHOUT_LABELS, "activity": False}
 
 
 class ChronoSpikeLearner(GradientLearner[ChronoSpikeSettings]):
@@ -55,8 +56,11 @@ class ChronoSpikeLearner(GradientLearner[ChronoSpikeSettings]):
         return super(ChronoSpikeLearner, type(self)(without) if is_without else self).load(task, run)
 
     def _suited(self, task: Task, context: FitContext) -> Self:
-        """The same learner, without labels as inputs where most nodes would meet none."""
+        """The same learner, without labels as inputs where most nodes would meet none or only one step is read."""
         s = self.settings
+        if s.static and any(getattr(s, name) for name in _WITHOUT_ROOT_INPUTS):
+            context.note(f"with static=true the network reads none of {', '.join(_WITHOUT_ROOT_INPUTS)}")
+            return type(self)(s.change(**_WITHOUT_ROOT_INPUTS))
         if not s.label_sequences and not s.label_features:
             return self
         meets = share_near_known(task.graph, task.known, task.last_step)

@@ -66,7 +66,10 @@ class ChronoSpikeSettings(TrainingSettings):
     max_steps: Count = Field(
         200, description="size of the position table; the default gives the paper's parameter count"
     )
-    static: bool = Field(False, description="use the last snapshot only, without the history before it (an ablation)")
+    static: bool = Field(
+        False,
+        description="use the last snapshot only, without the history before it, known labels or activity (an ablation)",
+    )
     label_inputs: bool = Field(False, description="training labels of sampled neighbours as extra inputs")
     label_mask: Share = Field(0.2, description="share of those labels hidden in training")
 
