@@ -33,6 +33,7 @@ from chronospike.training.calibration import fit_temperature, with_temperature
 from chronospike.training.final_stage import log_probabilities, softmax, stage_rows
 from chronospike.training.gradient import GradientFitted
 from chronospike.training.learner import FitContext
+from chronospike.training.loop import TrainingFailure
 from chronospike.training.run_folder import RunFolder
 from chronospike.training.second_stage import BASES, cross_validate
 from chronospike.training.task import Task, make_task
@@ -207,6 +208,15 @@ def test_out_of_fold_is_what_a_nodes_own_network_says_of_it() -> None:
         assert np.array_equal(found.out_of_fold[found.folds.number == fold], softmax(log_probabilities(own)))
         other = found.networks[fold - 1]
         assert not np.array_equal(own, other.infer(other.module, members)[0].numpy())
+
+
+def test_a_network_that_diverged_in_its_last_step_is_a_failure(fitted: BagFitted) -> None:
+    networks = [network.for_task(network.task) for network in fitted.networks]
+    networks[1].module = networks[1].new_module()
+    with torch.no_grad():
+        list(networks[1].module.parameters())[-1].fill_(torch.nan)
+    with pytest.raises(TrainingFailure, match="network 2 are not finite"):
+        bagging.finish(fitted.given, networks, fitted.folds, small_settings(**BAG), fitted.cost)
 
 
 def test_a_bag_is_the_normalised_product_of_its_networks() -> None:

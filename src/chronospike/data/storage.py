@@ -76,8 +76,8 @@ def open_graph(folder: str | Path, *, features: str | None = None, verify: bool 
 
     Args:
         features: a feature set by name, `"own"` for the attributes imported with the graph, several joined with `+`
-            (`"own+deepwalk"`), or `"none"`; by default the graph's own, else the
-            only set there is that is not of another run, which may have learned from any label.
+            (`"own+deepwalk"`), or `"none"`; by default the graph's own, else the only set there is that is not of
+            another run, which may have learned from any label.
         verify: True reads every byte against its checksum, False none, None all but very large arrays.
     """
     folder = Path(folder)

@@ -40,6 +40,7 @@ from chronospike.training.final_stage import (
 )
 from chronospike.training.known_labels import hold_out
 from chronospike.training.learner import Cost, Fitted, Progress
+from chronospike.training.loop import TrainingFailure
 from chronospike.training.metrics import score_predictions
 from chronospike.training.network import Network
 from chronospike.training.run_folder import RunFolder
@@ -297,6 +298,8 @@ def finish(
     logs = np.empty((len(labels), classes))
     for fold, network in enumerate(networks):
         found, _ = network.infer(network.module, folds.members(fold))
+        if not found.isfinite().all():
+            raise TrainingFailure(f"the predictions of network {fold + 1} are not finite. {network.diagnosis()}")
         logs[folds.number == fold] = log_probabilities(found.numpy())
     out_of_fold = {NETWORK: softmax(logs)}
     final = FinalStage()
