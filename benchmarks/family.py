@@ -1,4 +1,4 @@
-"""The default beside everything simple, on nineteen kinds of generated graphs.
+"""The default beside everything simple, on twenty-one kinds of generated graphs.
 
     python benchmarks/family.py [--kinds structure,timing] [--seeds 2] [--nodes 2500] [--device cpu] [--json FILE]
 
@@ -23,6 +23,8 @@ What tells the classes apart differs from graph to graph:
     bipartite     classes of buyers, who meet no other buyer
     circles       whether those whom a node meets meet each other
     hours         at what time of the day it is active
+    origin        the class of the node that it meets first; whom it meets later says nothing
+    order         which of two classes it meets earlier, both equally often
 
 Each method learns from the same split (80 % of the labels, but for `few labels`). Micro / Macro-F1 on the test nodes,
 the mean over seeds, each with a graph of its own; and how far the default is ahead of the best simple method and of its
@@ -249,11 +251,37 @@ def hours(rng: np.random.Generator, nodes: int) -> DynamicGraph:
     return made(kind, source, rng.integers(0, nodes, len(source)), when)
 
 
+def origin(rng: np.random.Generator, nodes: int) -> DynamicGraph:
+    # Nodes arrive one after the other and meet one of those before them; the first twenty have a class of their own.
+    kind, comes = rng.integers(0, 4, nodes), np.sort(rng.random(nodes))
+    newcomers = np.arange(20, nodes)
+    first = rng.integers(0, newcomers)
+    for node in newcomers[rng.random(len(newcomers)) < 0.9]:
+        kind[node] = kind[first[node - 20]]
+    source, target = rng.integers(0, nodes, (2, 5 * nodes))
+    known = np.maximum(comes[source], comes[target])
+    when = known + (1 - known) * rng.random(len(source))
+    # Numbers that do not tell the order of arrival.
+    number = rng.permutation(nodes)
+    source, target = number[np.concatenate([newcomers, source])], number[np.concatenate([first, target])]
+    labels = np.empty(nodes, dtype=np.int64)
+    labels[number] = kind
+    return made(labels, source, target, np.concatenate([comes[newcomers], when]))
+
+
+def order(rng: np.random.Generator, nodes: int) -> DynamicGraph:
+    sort, early = rng.integers(0, 2, (2, nodes))
+    source, when = rng.integers(0, nodes, 6 * nodes), rng.random(6 * nodes)
+    first, then = (partners(rng, source, meets, mixing(2, 0.9), sort) for meets in (early, 1 - early))
+    return made(sort + 2 * early, source, np.where(when < 0.5, first, then), when)
+
+
 KINDS: dict[str, Callable[[np.random.Generator, int], DynamicGraph]] = {
     "structure": structure, "timing": timing, "attributes": attributes, "degree": degree, "unlike": unlike,
     "few labels": few_labels, "wrong labels": wrong_labels, "bursts": bursts, "long": long, "rare": rare,
     "roles": roles, "payments": payments, "hubs": hubs, "company": company, "repeats": repeats, "answers": answers,
     "bipartite": bipartite, "circles": circles, "hours": hours,
+    "origin": origin, "order": order,
 }  # fmt: skip
 
 
