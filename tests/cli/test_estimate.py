@@ -119,7 +119,7 @@ def test_table_names_memory_and_no_shortage_where_there_is_none(
 
 def test_it_says_how_many_networks_and_what_a_batch_holds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # 150 training nodes in batches of at least 32: the default preset asks for more batches than that gives.
-    for options, networks in ([], "5 networks of up to 20 epochs"), (["--quality", "fast"], "one network of up to 10"):
+    for options, networks in ([], "5 networks of up to 20 epochs"), (["--quality", "fast"], "2 networks of up to 10"):
         assert run(["train", str(folder), "--dry-run", "--device", "cpu", *options]) == 0
         shown = capsys.readouterr().out
         assert networks in shown

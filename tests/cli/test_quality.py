@@ -57,11 +57,13 @@ def is_usable(run: Path, capsys: pytest.CaptureFixture[str]) -> bool:
     return same and (run / "metrics.json").is_file() and (run / "report.html").is_file()
 
 
-def test_fast_is_one_network_of_ten_epochs(capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path) -> None:
+def test_fast_is_two_networks_and_a_second_stage(
+    capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path
+) -> None:
     worked(capsys, *arguments(graph, tmp_path / "run", "--quality", "fast"))
     found = config(tmp_path / "run")
     names = ("folds", "second_stage", "epochs", "refit", "samples", "feature_method")
-    assert [found[name] for name in names] == [0, "none", 10, False, 1, "fastrp"]
+    assert [found[name] for name in names] == [2, "auto", 10, False, 1, "fastrp"]
 
 
 def test_what_is_set_comes_before_the_quality(capsys: pytest.CaptureFixture[str], graph: Path, tmp_path: Path) -> None:
@@ -114,8 +116,9 @@ def planned(capsys: pytest.CaptureFixture[str], graph: Path, run: Path, *more: s
         (0.0, "plan: 10 networks of 20 epochs, second stage auto, about ", 10),
         # Of 20 epochs with batches of 32 nodes: 3 batches of 86 nodes, of 76 and of 90, 2 of 64.
         (1.0, "plan: 5 networks of 20 epochs, second stage auto, about 5 min", 5),
-        (1.7, "plan: 3 networks of 20 epochs, second stage logistic, about 3 min", 3),
-        (4.2, "plan: one network of 20 epochs, about 4 min", 0),
+        (1.7, "plan: 3 networks of 20 epochs, second stage auto, about 3 min", 3),
+        (4.2, "plan: 2 networks of 20 epochs, second stage auto, about 6 min", 2),
+        (7.0, "plan: 2 networks of 10 epochs, second stage auto, about 5 min", 2),
         (20.0, "plan: one network of 5 epochs, about 5 min", 0),
     ],
 )
@@ -143,7 +146,7 @@ def test_a_limit_plans_downwards_from_the_quality_that_is_given(
     lines = planned(capsys, graph, tmp_path / "one", "--quality", "good", folds=0, second_stage="none")
     assert lines[0].startswith("plan: one network of 20 epochs, fitted again on the validation nodes, about ")
     assert planned(capsys, graph, tmp_path / "fast", "--quality", "fast")[0].startswith(
-        "plan: one network of 10 epochs, "
+        "plan: 2 networks of 10 epochs, "
     )
 
 

@@ -58,9 +58,7 @@ def train(
     ] = None,
     quality: Annotated[
         Literal["fast", "good", "best"] | None,
-        typer.Option(
-            help="fast: a quick network; good: the preset's settings (default); best: ten networks and a second stage"
-        ),
+        typer.Option(help="fast: two quick networks; good: the preset's settings (default); best: ten networks"),
     ] = None,
     time_limit: Annotated[
         str | None,
