@@ -83,14 +83,19 @@ class Labels(SimpleLearner[LabelsSettings]):
     def _inputs(self, task: Task, known: Nodes) -> Rows:
         """`[N, d]` label features, out of fold for the known nodes, then activity."""
         s, labels = self.settings, task.labels(known)
-        around = label_features(
-            task.graph,
-            known,
-            labels,
-            folds_by_id(task.graph, known, s.folds, task.seed),
-            recencies=s.recencies,
-            diffusions=s.diffusions,
-            last_step=task.last_step,
-            device=task.device,
+        made = task.tables.features_of(known, s.folds, s.recencies, s.diffusions)
+        around = (
+            made
+            if made is not None
+            else label_features(
+                task.graph,
+                known,
+                labels,
+                folds_by_id(task.graph, known, s.folds, task.seed),
+                recencies=s.recencies,
+                diffusions=s.diffusions,
+                last_step=task.last_step,
+                device=task.device,
+            )
         )
         return np.concatenate([around, task.tables.activity], axis=1)

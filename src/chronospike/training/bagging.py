@@ -65,7 +65,7 @@ STRICT_NODES = 5000
 FOLDS = "folds"
 # Of the cross-validation of a second stage, which reads no labels of the fold that is left out: with fewer folds, and
 # so fewer labels, it would look worse than it is beside networks, which read them around other nodes.
-_STAGE_FOLDS = 5
+STAGE_FOLDS = 5
 
 
 @dataclass(frozen=True)
@@ -342,8 +342,8 @@ def _second_stage(
     seed, fits = task.seed, itertools.count(1)
     alone = [name for name in wanted if name.startswith(LABELS_ALONE)]
     sizes = {name: FEATURES for name in wanted if name.startswith(FEATURES_ALONE)} | dict.fromkeys(alone, ALONE)
-    divided = stratified_folds(labels, _STAGE_FOLDS, stream(task.seed, "stage folds"))
-    total = len(wanted) * (_STAGE_FOLDS + 1)
+    divided = stratified_folds(labels, STAGE_FOLDS, stream(task.seed, "stage folds"))
+    total = len(wanted) * (STAGE_FOLDS + 1)
 
     def tell() -> None:
         if watch is not None:
