@@ -267,7 +267,13 @@ def _train_one(
             deadline=clock.deadline,
             stop=clock.stop,
         )
-        on_nodes = partial(show, "scoring", unit="nodes")
+
+        def on_nodes(done: int, total: int) -> None:
+            show("scoring", done, total, unit="nodes")
+            if done == total:
+                # Which may take minutes, and nobody counts.
+                show("fitting simple methods to compare with", 0, None, unit="fits")
+
         metrics = execute(
             learner, data, context, place, references(learner), smooth=smooth, on_nodes=on_nodes, tables=tables
         )
