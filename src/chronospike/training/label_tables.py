@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
 # A labelled node reads the diffused labels of the other folds only.
 _FOLDS = 10
-# Label features up to this size are kept with a run: whoever uses it then need not make them again.
-_KEPT_BYTES = 2**28
+# Label features up to this size are kept with a run: whoever uses it then need not make them again, which takes a minute
+# with 200,000 nodes and 20 classes (300 MB).
+_KEPT_BYTES = 2**30
 _KEY, _SUM = "key", "checksum"
 
 
