@@ -32,6 +32,16 @@ def test_the_bar_names_the_unit_of_each_part(monkeypatch: pytest.MonkeyPatch) ->
     assert "75%" in last
 
 
+def test_where_nobody_counts_the_bar_shows_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with progress("batches") as show:
+        show("scoring", 400, 400, "nodes")
+        show("comparing", 0, None, "fits")
+    assert "%" not in terminal.getvalue().rsplit("comparing", 1)[1]
+
+
 def test_off_a_terminal_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _written(monkeypatch, io.StringIO()).strip() == ""
 

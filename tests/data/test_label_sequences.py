@@ -120,3 +120,25 @@ def test_where_nobody_has_an_edge_yet_nobody_is_near() -> None:
     graph = build_graph(events, Steps(np.array([1], dtype=np.int32), times, times))
     assert share_near_known(graph, np.array([0, 1]), last_step=0) == 0
     assert share_near_known(graph, np.array([0, 1])) == 1
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_it_agrees_with_counting_edge_by_edge(directed: bool) -> None:
+    graph, labels = _random(5, directed)
+    known = np.arange(0, 30, 2)
+    kinds, expected = np.where(np.arange(30) % 2, 3, labels), np.zeros((30, 4, 4), dtype=np.int16)
+    for row, step, neighbour in zip(*graph.snapshot.entries(), strict=True):
+        expected[row, step, kinds[neighbour]] += 1
+        if directed:
+            expected[neighbour, step, kinds[row]] += 1
+    found = label_counts(graph, known, labels[known])
+    assert found.dtype == np.int16
+    assert np.array_equal(found, expected)
+
+
+def test_counts_end_at_the_largest_of_sixteen_bits() -> None:
+    others = np.arange(1, 40_001)
+    events = Events(np.zeros_like(others), others, np.zeros_like(others), NodeIds.range(40_001))
+    steps = Steps(np.zeros(40_000, dtype=np.int32), np.arange(1), np.arange(1))
+    graph = build_graph(events, steps, directed=False).with_labels(np.zeros(40_001, dtype=np.int64), ("a",))
+    assert label_counts(graph, others, 0 * others)[0].tolist() == [[2**15 - 1, 0]]

@@ -152,3 +152,16 @@ def test_as_of_a_step_it_reads_nothing_later() -> None:
 def test_without_boosting_shares_still_add_up_to_one() -> None:
     graph = synthetic_graph(nodes=300, steps=3, classes=50, degree=3.0, feature_dim=0, timing=0.0)
     np.testing.assert_allclose(_fit(_task(graph)).probabilities(np.arange(300)).sum(axis=1), 1, rtol=1e-6)
+
+
+def test_label_features_that_were_made_already_change_nothing() -> None:
+    task, other = (_task(small_graph()) for _ in range(2))
+    assert task.tables.features.shape[0] == 120
+    everyone = np.arange(120)
+    for values in ({}, {"folds": 5}):
+        one, two = (_fit(which, **values) for which in (task, other))
+        assert np.array_equal(one.embeddings(everyone), two.embeddings(everyone))
+        held = [fit.held_out() for fit in (one, two)]
+        assert held[0] is not None
+        assert held[1] is not None
+        assert np.array_equal(held[0].embeddings(everyone), held[1].embeddings(everyone))

@@ -69,6 +69,14 @@ def test_nodes_are_answered_for_in_the_order_asked(learner: Learner[Any]) -> Non
     assert fitted.probabilities(nodes[:0]).shape == (0, 2)
 
 
+def test_parts_of_the_nodes_give_the_same_bits(learner: Learner[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted = learner.fit(_task(learner))
+    whole, told = fitted.probabilities(EVERYONE), list[tuple[int, int]]()
+    monkeypatch.setattr("chronospike.methods.simple._CHUNK", 50)
+    assert np.array_equal(fitted.probabilities(EVERYONE, lambda done, of: told.append((done, of))), whole)
+    assert told in ([], [(50, 120), (100, 120), (120, 120)])
+
+
 def test_a_fit_learns_from_the_validation_labels_in_the_end(learner: Learner[Any]) -> None:
     task = _task(learner)
     fitted = learner.fit(task)

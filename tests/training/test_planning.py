@@ -54,6 +54,27 @@ def test_what_is_not_asked_for_is_not_left_out_twice() -> None:
     assert steps(folds=0, second_stage="none", refit=False, epochs=1) == [(0, "none", False, 1)]
 
 
+def test_more_samples_are_left_out_before_networks() -> None:
+    found = [s.model_dump(include={"folds", "samples"}) for s in plans(small_settings(**{**BEST, "samples": 5}))]
+    assert [tuple(one.values()) for one in found[:4]] == [(10, 5), (5, 5), (5, 1), (3, 1)]
+
+
+def test_the_tables_are_made_again_for_each_fold_of_a_second_stage(task: Task) -> None:
+    quick, slow = Rates(batch=1.0, node=0.01), Rates(batch=1.0, node=0.01, tables=10.0)
+    with_, without = (small_settings(**{**BEST, "second_stage": stage}) for stage in ("auto", "none"))
+    assert seconds(with_, task, slow) - seconds(with_, task, quick) == pytest.approx(50)
+    assert seconds(without, task, slow) - seconds(without, task, quick) == pytest.approx(3)
+
+
+def test_nodes_that_will_not_be_predicted_take_no_time(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, rates = small_settings(**{**BEST, "folds": 0, "second_stage": "none"}), Rates(batch=1.0, node=0.01)
+    everyone = seconds(settings, task, rates)
+    monkeypatch.setattr("chronospike.training.scoring._PREDICT_ALL", {"cpu": 0})
+    monkeypatch.setattr("chronospike.training.scoring._PREDICT_EPOCHS", 1)
+    scored = len(task.split.validation) + len(task.split.test)
+    assert everyone - seconds(settings, task, rates) == pytest.approx((120 - scored) * 0.01)
+
+
 def test_the_seconds_of_one_network_by_hand(task: Task) -> None:
     """90 nodes in batches of 32 are 3 batches: 20 epochs take 60 s; then 6 nodes an epoch, and 120 + 96 in the end."""
     settings = small_settings(**{**BEST, "folds": 0, "second_stage": "none", "refit": False, "selection": "macro_f1"})

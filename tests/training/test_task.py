@@ -141,3 +141,16 @@ def test_a_task_divided_otherwise_keeps_its_test_nodes_and_its_seed() -> None:
         [4],
     ]
     assert (other.seed, task.divided(np.array([0]), np.array([3]), seed=8).seed) == (5, 8)
+
+
+def test_tables_of_another_task_are_taken_over_if_they_are_the_same() -> None:
+    graph = small_graph()
+    first, same, other = (make_task(graph, Settings(seed=seed), CPU) for seed in (1, 1, 2))
+    for task in (same, other):
+        task.take_over(first.tables)
+    assert same.tables is first.tables
+    assert other.tables is not first.tables
+    fewer = make_task(graph, Settings(seed=1), CPU)
+    fewer = fewer.divided(fewer.split.train[1:], fewer.split.validation, forget=True)
+    fewer.take_over(first.tables)
+    assert fewer.tables is not first.tables

@@ -98,9 +98,10 @@ def print_plan(plan: dict[str, Any]) -> None:
 
 
 class Show(Protocol):
-    """Moves a progress bar: what is being done, how much of it, and in which unit if not the bar's own."""
+    """Moves a progress bar: what is being done, how much of it (None where nobody knows), and in which unit if not
+    the bar's own."""
 
-    def __call__(self, description: str, done: int, total: int, unit: str | None = None) -> None: ...
+    def __call__(self, description: str, done: int, total: int | None, unit: str | None = None) -> None: ...
 
 
 @contextmanager
@@ -125,7 +126,7 @@ def progress(unit: str, timed: bool = True) -> Iterator[Show]:
         task = bar.add_task("", total=None, rate="")
         part, first, began = "", 0, clock.perf_counter()
 
-        def show(description: str, done: int, total: int, unit: str | None = None) -> None:
+        def show(description: str, done: int, total: int | None, unit: str | None = None) -> None:
             nonlocal part, first, began
             counted = unit or own_unit
             if counted != part:
@@ -133,6 +134,9 @@ def progress(unit: str, timed: bool = True) -> Iterator[Show]:
                 bar.reset(task, total=total, rate="")
             rate = (done - first) / max(1e-9, clock.perf_counter() - began)
             shown = f"{human_count(rate)} {counted}/s" if done > first else ""
+            if total is None:
+                # For `update` that would mean the total so far.
+                bar.tasks[0].total = None
             bar.update(task, description=description, completed=done, total=total, rate=shown)
 
         yield show

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from chronospike.config import Settings
     from chronospike.data.graph import DynamicGraph
     from chronospike.data.splits import Split
+    from chronospike.training.label_tables import LabelTables
     from chronospike.training.learner import Learner
     from chronospike.training.loop import EpochReport, Watcher
     from chronospike.training.run_folder import RunFolder
@@ -189,8 +190,9 @@ def _carry_out(
     learner.require_memory(planned, to_make, len(train), place)
     features = prepare_features(folder, settings, str(place), as_json, parts)
     data = open_graph(folder, features=features).require(features=learner.needs_features)
+    tables = None
     if divided is not None and clock.limit is not None:
-        _plan_time(plan, data, divided, place, clock, as_json)
+        tables = _plan_time(plan, data, divided, place, clock, as_json)
     if divided is not None:
         facts |= {"folder": str(folder.absolute()), "name": folder.name, "features": features}
         facts |= {"feature_methods": feature_methods(folder, features)}
@@ -205,7 +207,7 @@ def _carry_out(
                 continue
             with clock.share(len(plan.runs) - number), kept_work(advice):
                 metrics[seed] = _train_one(
-                    data, one, wanted, place, features, resume, smooth, tensorboard, as_json, clock
+                    data, one, wanted, place, features, resume, smooth, tensorboard, as_json, clock, tables
                 )
             if plan.is_several:
                 write_seeds(plan, metrics)
@@ -233,6 +235,7 @@ def _train_one(
     tensorboard: bool,
     quiet: bool,
     clock: Clock,
+    tables: LabelTables | None = None,
 ) -> dict[str, Any]:
     """Train or resume one run, write its report and return its metrics."""
     from chronospike.analysis.report import write_report
@@ -262,33 +265,45 @@ def _train_one(
             deadline=clock.deadline,
             stop=clock.stop,
         )
-        on_nodes = partial(show, "scoring", unit="nodes")
-        metrics = execute(learner, data, context, place, references(learner), smooth=smooth, on_nodes=on_nodes)
+
+        def on_nodes(done: int, total: int) -> None:
+            show("scoring", done, total, unit="nodes")
+            if done == total:
+                # Which may take minutes, and nobody counts.
+                show("fitting simple methods to compare with", 0, None, unit="fits")
+
+        metrics = execute(
+            learner, data, context, place, references(learner), smooth=smooth, on_nodes=on_nodes, tables=tables
+        )
     if not metrics["complete"]:
         say(metrics["notes"][0], unless=quiet)
     write_report(run.path)
     return metrics
 
 
-def _plan_time(plan: Plan, data: DynamicGraph, split: Split, place: torch.device, clock: Clock, quiet: bool) -> None:
-    """Change the settings of the runs to what fits the time that is left, and say so."""
+def _plan_time(
+    plan: Plan, data: DynamicGraph, split: Split, place: torch.device, clock: Clock, quiet: bool
+) -> LabelTables | None:
+    """Change the settings of the runs to what fits the time that is left, and say so; the tables made on the way."""
     from chronospike.training.gradient import GradientLearner
     from chronospike.training.planning import plan as plan_settings
     from chronospike.training.task import make_task
 
     learner = plan.runs[0][1]
     if not isinstance(learner, GradientLearner):
-        return
+        return None
     task = make_task(data, learner.settings, place, split)
     found, seconds = plan_settings(learner, task, clock.left() / len(plan.runs))
-    changes = {name: getattr(found, name) for name in ("epochs", "folds", "second_stage", "refit")}
+    names = ("epochs", "folds", "second_stage", "refit", "samples")
+    changes = {name: getattr(found, name) for name in names if name in type(found).model_fields}
     plan.change(**changes)
     if quiet:
-        return
+        return task.tables
     networks = f"{found.folds} networks" if found.folds else "one network"
     again = ", fitted again on the validation nodes" if found.refit and not found.folds else ""
     stage = f", second stage {found.second_stage}" if found.second_stage != "none" else ""
     say(f"plan: {networks} of {found.epochs} epochs{again}{stage}, about {human_seconds(seconds)} of {clock.text()}")
+    return task.tables
 
 
 def _bring_report_up_to_date(path: Path) -> None:

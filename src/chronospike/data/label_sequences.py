@@ -50,5 +50,10 @@ def label_counts(graph: DynamicGraph, known: Nodes, labels: Nodes, last_step: in
     cells = [(rows * steps + step) * kinds + kind_of[neighbours]]
     if graph.directed:
         cells.append((neighbours.astype(np.int64) * steps + step) * kinds + kind_of[rows])
-    counts = sum(np.bincount(cell, minlength=int(np.prod(shape))) for cell in cells)
-    return np.minimum(counts, np.iinfo(np.int16).max).astype(np.int16).reshape(shape)
+    # Runs of equal cells, not np.bincount: most cells are empty, and it would hold eight bytes for each.
+    found = np.concatenate(cells)
+    found.sort()
+    starts = np.flatnonzero(np.diff(found, prepend=-1))
+    counts = np.zeros(shape, dtype=np.int16)
+    counts.reshape(-1)[found[starts]] = np.minimum(np.diff(starts, append=len(found)), np.iinfo(np.int16).max)
+    return counts

@@ -52,7 +52,9 @@ def _distinct_pairs(graph: DynamicGraph, last_step: int) -> NDArray[np.integer[A
     if graph.directed:
         rows, neighbours = rows[seen], neighbours[seen]
         keys = np.minimum(rows, neighbours).astype(np.int64) * graph.num_nodes + np.maximum(rows, neighbours)
-        return np.stack(np.divmod(np.unique(keys), graph.num_nodes))
+        # Not by np.unique, which hashes first and is many times slower on millions of keys.
+        keys.sort()
+        return np.stack(np.divmod(keys[np.diff(keys, prepend=-1) > 0], graph.num_nodes))
     # Both directions are stored.
     seen &= rows < neighbours
     return np.stack([rows[seen], neighbours[seen]])

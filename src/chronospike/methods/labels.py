@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from chronospike.config import AtLeastZero, Count, Positive, Settings
-from chronospike.data.activity import activity_profile, profile_width
+from chronospike.data.activity import profile_width
 from chronospike.data.graph import DynamicGraph
 from chronospike.data.label_features import DIFFUSIONS, RECENCIES, columns_per_class, label_features
 from chronospike.memory import require_bytes
@@ -67,7 +67,7 @@ class Labels(SimpleLearner[LabelsSettings]):
         )
         stage = fit_second_stage(rows[known], labels, task.graph.num_classes, "mean", task.seed, sizes)
         facts = {"training_nodes": min(len(known), s.max_nodes)}
-        return Answer(stage.probabilities(rows), rows, stage.parameters, facts)
+        return Answer(lambda nodes: stage.probabilities(rows[nodes]), rows, stage.parameters, facts)
 
     @property
     def memory_advice(self) -> str:
@@ -83,14 +83,17 @@ class Labels(SimpleLearner[LabelsSettings]):
     def _inputs(self, task: Task, known: Nodes) -> Rows:
         """`[N, d]` label features, out of fold for the known nodes, then activity."""
         s, labels = self.settings, task.labels(known)
-        around = label_features(
-            task.graph,
-            known,
-            labels,
-            folds_by_id(task.graph, known, s.folds, task.seed),
-            recencies=s.recencies,
-            diffusions=s.diffusions,
-            last_step=task.last_step,
-            device=task.device,
-        )
-        return np.concatenate([around, activity_profile(task.graph, task.last_step)], axis=1)
+        around = task.tables.features_of(known, s.folds, s.recencies, s.diffusions)
+        if around is None:
+            folds = folds_by_id(task.graph, known, s.folds, task.seed)
+            around = label_features(
+                task.graph,
+                known,
+                labels,
+                folds,
+                recencies=s.recencies,
+                diffusions=s.diffusions,
+                last_step=task.last_step,
+                device=task.device,
+            )
+        return np.concatenate([around, task.tables.activity], axis=1)

@@ -6,6 +6,7 @@ Learning again gives the same answer for the same labels and seed, so a run of s
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,19 +20,22 @@ from chronospike.training.learner import Cost, FitContext, Fitted, Kind, Learner
 from chronospike.training.run_folder import RunFolder
 from chronospike.training.task import Nodes, Task
 
+# Nodes predicted at once: a progress bar moves after each such part.
+_CHUNK = 16_384
+
 
 @dataclass(frozen=True)
 class Answer:
     """What a simple method says of all nodes.
 
     Attributes:
-        probabilities: `[N, C]`.
+        probabilities: `[N, C]`; or, where predicting takes long, what gives those `[K, C]` of nodes `[K]`.
         inputs: `[N, d]` what it has computed them from, which serve as embeddings; None if it reads none.
         parameters: numbers it has learned.
         facts: what a reader of the run may want to know, ready for JSON.
     """
 
-    probabilities: NDArray[np.floating[Any]]
+    probabilities: NDArray[np.floating[Any]] | Callable[[Nodes], NDArray[np.floating[Any]]]
     inputs: NDArray[np.float32] | None = None
     parameters: int = 0
     facts: dict[str, Any] = field(default_factory=dict)
@@ -74,7 +78,16 @@ class SimpleFitted(Fitted):
         self.cost = Cost(self._answer.parameters, peak_memory=peak_memory(task.device))
 
     def probabilities(self, nodes: Nodes, on_nodes: Progress | None = None) -> NDArray[np.floating[Any]]:
-        return self._answer.probabilities[nodes]
+        found = self._answer.probabilities
+        if not callable(found):
+            return found[nodes]
+        parts = []
+        # Once, too, where there are none, which tells the number of classes.
+        for start in range(0, max(1, len(nodes)), _CHUNK):
+            parts.append(found(nodes[start : start + _CHUNK]))
+            if on_nodes is not None:
+                on_nodes(min(start + _CHUNK, len(nodes)), len(nodes))
+        return np.concatenate(parts)
 
     def embeddings(self, nodes: Nodes, on_nodes: Progress | None = None) -> NDArray[np.float32]:
         if self._answer.inputs is None:

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
 # A labelled node reads the diffused labels of the other folds only.
 _FOLDS = 10
-# Label features up to this size are kept with a run: whoever uses it then need not make them again.
-_KEPT_BYTES = 2**28
+# Label features up to this size are kept with a run: whoever uses it then need not make them again, which takes a
+# minute with 200,000 nodes and 20 classes (300 MB).
+_KEPT_BYTES = 2**30
 _KEY, _SUM = "key", "checksum"
 
 
@@ -70,6 +71,25 @@ class LabelTables:
         self._device = task.device
         self.known = task.known
         self.labels = task.labels(self.known)
+
+    def is_same(self, other: LabelTables) -> bool:
+        """Whether both are made of the same arrays, labels, step and seed."""
+        one, two = self._graph, other._graph
+        return (
+            one.history is two.history
+            and one.snapshot is two.snapshot
+            and one.events is two.events
+            and (one.num_classes, self._seed, self.last_step) == (two.num_classes, other._seed, other.last_step)
+            and np.array_equal(self.known, other.known)
+            and np.array_equal(self.labels, other.labels)
+        )
+
+    def features_of(
+        self, known: NDArray[np.integer[Any]], folds: int, recencies: Any, diffusions: Any
+    ) -> NDArray[np.float32] | None:
+        """The label features, if they have been made and are those of these settings; None where they are not."""
+        is_same = (folds, tuple(recencies), tuple(diffusions)) == (_FOLDS, RECENCIES, DIFFUSIONS)
+        return self.__dict__.get("features") if is_same and np.array_equal(known, self.known) else None
 
     @cached_property
     def counts(self) -> NDArray[np.int16]:

@@ -17,6 +17,7 @@ from chronospike.training.bagging import STAGE_FOLDS
 from chronospike.training.gradient import GradientLearner
 from chronospike.training.label_tables import numbers_width
 from chronospike.training.loop import Trainer
+from chronospike.training.scoring import nodes_to_predict
 from chronospike.training.settings import TrainingSettings
 from chronospike.training.task import Task
 
@@ -32,22 +33,27 @@ _SHARE = 0.8
 _STAGE = {"auto": 4e-7, "mean": 3e-7, "boosting": 1e-7, "trees": 1.5e-7, "logistic": 4e-8, "none": 0.0}
 # Epochs of a network among several, with a second stage on top of them, where time is short.
 _FEW_EPOCHS = 10
+# Label propagation takes this share of what the network reads of labels.
+_OF_TABLES = 0.3
 # Loading, scoring simple methods, writing the report.
 _REST = 5.0
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Seconds of a training batch, and of inference per node and sample."""
+    """Seconds of a training batch, of inference per node and sample, and of what is read of known labels and edges."""
 
     batch: float
     node: float
+    tables: float = 0.0
 
 
 def time_batches(learner: GradientLearner[Any], task: Task) -> Rates:
     """Train a few batches, on a network that is thrown away, and time them."""
     with torch.random.fork_rng(devices=[task.device] if task.device.type == "cuda" else []):
+        began = time.perf_counter()
         network = learner.network(task)
+        tables = time.perf_counter() - began
         trainer = Trainer(network, learner.settings)
         trainer.model.train()
         done, began = 0, 0.0
@@ -68,12 +74,12 @@ def time_batches(learner: GradientLearner[Any], task: Task) -> Rates:
         began = time.perf_counter()
         network.infer(trainer.model, some)
         node = (time.perf_counter() - began) / len(some) / getattr(learner.settings, "samples", 1)
-    return Rates(batch, node)
+    return Rates(batch, node, tables)
 
 
 def seconds(settings: TrainingSettings, task: Task, rates: Rates) -> float:
     """What a fit with these settings is expected to take, with its scores."""
-    s, known, nodes = settings, len(task.known), task.graph.num_nodes
+    s, known, nodes = settings, len(task.known), len(nodes_to_predict(task.graph, task.split, task.device))
     networks = s.folds or 1
     train = known * (networks - 1) // networks if s.folds else len(task.split.train)
     updates = s.epochs * num_batches(train, s.batch_nodes(train))
@@ -88,7 +94,9 @@ def seconds(settings: TrainingSettings, task: Task, rates: Rates) -> float:
         # Those of the node, and their means over its neighbours.
         columns += (3 if task.graph.directed else 2) * task.features.own_width
     stage = _STAGE[s.second_stage] * min(known, 50_000) * columns * task.graph.num_classes * STAGE_FOLDS
-    return training + inference + stage / default_threads() + _REST
+    # Label features are made again without the labels of each of its folds, and diffused for the simple methods.
+    again = rates.tables * (STAGE_FOLDS if s.second_stage != "none" else _OF_TABLES)
+    return training + inference + stage / default_threads() + again + _REST
 
 
 def plans(settings: TrainingSettings) -> Iterator[TrainingSettings]:
@@ -98,7 +106,11 @@ def plans(settings: TrainingSettings) -> Iterator[TrainingSettings]:
     """
     s = settings
     yield s
-    for folds in (5, 3, 2):
+    if s.folds > 5:
+        yield (s := s.change(folds=5))
+    if getattr(s, "samples", 1) > 1:
+        yield (s := s.change(samples=1))
+    for folds in (3, 2):
         if s.folds > folds:
             yield (s := s.change(folds=folds))
     if s.folds:

@@ -12,6 +12,7 @@ import torch
 from chronospike.data.graph import DynamicGraph
 from chronospike.errors import StorageError
 from chronospike.files import write_json
+from chronospike.training.label_tables import LabelTables
 from chronospike.training.learner import FitContext, Fitted, Learner, Progress
 from chronospike.training.predictions import write_predictions
 from chronospike.training.run_folder import METRICS, PREDICTIONS, RunFolder
@@ -31,6 +32,7 @@ def execute(
     *,
     smooth: bool = False,
     on_nodes: Progress | None = None,
+    tables: LabelTables | None = None,
 ) -> dict[str, Any]:
     """Train the run of the context, which `run.begin` started (or resume it), and return what `metrics.json` says.
 
@@ -38,10 +40,13 @@ def execute(
         learner: with the settings of the run; a resumed run may train for longer than it was begun for. The results
             it had stay until there are new ones.
         references: simple methods to be scored beside it.
+        tables: those of an earlier task, made use of if this one has the same.
     """
     run = context.run
     assert run is not None
     task = task_of(learner, graph, run, device)
+    if tables is not None:
+        task.take_over(tables)
     if task.features is not None:
         run.save_encoder(task.features.encoder)
     started = start_references(references, task, learner)
@@ -58,6 +63,7 @@ def execute(
         name=run.facts().get("name"),
         output=run.path,
         started=started,
+        is_late=context.deadline is not None and context.is_late(),
     )
 
 
@@ -102,16 +108,17 @@ def evaluate(
     output: Path | None = None,
     on_note: Callable[[str], None] | None = None,
     started: Started | None = None,
+    is_late: bool = False,
 ) -> dict[str, Any]:
     """Score what a run has learned, and write `metrics.json` and `predictions.csv` if asked to.
 
     Args:
         name: of the graph.
         output: the folder to write to.
-        started: see `start_references`.
+        started, is_late: see `score`.
     """
     earlier = run.metrics() if (run.path / METRICS).is_file() else {}
-    scored = score(fitted, references, smooth, on_nodes, earlier.get("validation"), started)
+    scored = score(fitted, references, smooth, on_nodes, earlier.get("validation"), started, is_late)
     metrics, of, cost = scored.metrics, fitted.task.graph.num_nodes, fitted.cost
     if not cost.complete:
         rest = shlex.join(["chronospike", "train", "--resume", "-o", str(run.path)])

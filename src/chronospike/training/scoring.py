@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from chronospike.data.graph import DynamicGraph
+from chronospike.data.splits import Split
 from chronospike.errors import InputError
 from chronospike.threads import in_background
 from chronospike.training.bagging import BagFitted, Folds, f1
@@ -57,6 +58,7 @@ def score(
     on_nodes: Progress | None = None,
     earlier_validation: dict[str, Any] | None = None,
     started: Started | None = None,
+    is_late: bool = False,
 ) -> Scored:
     """Score a fitted method on its test nodes.
 
@@ -65,15 +67,14 @@ def score(
         smooth: also spread the labels over the edges.
         earlier_validation: the validation scores of a refitted method whose first fit is gone.
         started: see `start_references`.
+        is_late: see `nodes_to_predict`.
     """
     task, split, graph = fitted.task, fitted.split, fitted.task.graph
     if not len(split.test):
         raise InputError("no node of this graph can be scored: only training nodes have labels of the run's classes")
     began = time.perf_counter()
     # Smoothing spreads what the method says of all nodes.
-    most = max(_PREDICT_ALL[task.device.type], _PREDICT_EPOCHS * len(split.train))
-    takes_all = smooth or graph.num_nodes <= most
-    nodes = np.arange(graph.num_nodes) if takes_all else np.union1d(split.validation, split.test)
+    nodes = np.arange(graph.num_nodes) if smooth else nodes_to_predict(graph, split, task.device, is_late)
     probabilities = np.zeros((graph.num_nodes, graph.num_classes))
     probabilities[nodes] = fitted.probabilities(nodes, on_nodes)
     seconds = time.perf_counter() - began
@@ -115,6 +116,15 @@ def score(
     return Scored(metrics, nodes, probabilities[nodes])
 
 
+def nodes_to_predict(
+    graph: DynamicGraph, split: Split, device: torch.device, is_late: bool = False
+) -> NDArray[np.int64]:
+    """All nodes, or where that takes long those that are scored; `is_late` where hardly any time is left."""
+    most = max(0 if is_late else _PREDICT_ALL[device.type], _PREDICT_EPOCHS * len(split.train))
+    everyone = np.arange(graph.num_nodes)
+    return everyone if len(everyone) <= most else np.union1d(split.validation, split.test).astype(np.int64)
+
+
 def score_nodes(fitted: Fitted, nodes: Nodes) -> Scores:
     """Scores of what a fitted method says of `nodes`."""
     predicted = torch.from_numpy(fitted.probabilities(nodes).argmax(axis=1))
@@ -153,7 +163,8 @@ def reference_scores(fitted: Fitted, references: Sequence[Learner[Any]], started
     """Test scores of other methods that learn from the same labels, by their titles; none where no such node is."""
     if not len(fitted.split.train):
         return {}
-    task, nodes = replace(fitted.task, split=fitted.split), fitted.split.test
+    # With the tables that are there already.
+    task, nodes = fitted.task.divided(fitted.split.train, fitted.split.validation), fitted.split.test
     result: dict[str, dict[str, Any]] = {}
     for learner in references:
         if learner.needs_features and task.features is None:

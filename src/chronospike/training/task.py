@@ -52,6 +52,11 @@ class Task:
         """What the known labels say of every node."""
         return LabelTables(self)
 
+    def take_over(self, tables: LabelTables) -> None:
+        """Use the tables of another task if they are those of this one."""
+        if tables.is_same(self.tables):
+            self.__dict__["tables"] = tables
+
     def divided(self, train: Nodes, validation: Nodes, seed: int | None = None, forget: bool = False) -> Task:
         """The same task with its known nodes divided in another way, perhaps some of them left out, or another seed.
 
