@@ -110,7 +110,7 @@ def test_classes_may_be_diffused_some_at_a_time(classes_at_once: int, monkeypatc
     graph, known = _random(3, directed=False), np.arange(40)
     labels, folds = np.asarray(graph.labels)[known], known % FOLDS
     whole = label_features(graph, known, labels, folds)
-    monkeypatch.setattr(features_module, "_MOST_VALUES", classes_at_once * NODES * FOLDS)
+    monkeypatch.setattr(features_module, "MOST_VALUES", classes_at_once * NODES * FOLDS)
     assert np.array_equal(label_features(graph, known, labels, folds), whole)
 
 
@@ -118,7 +118,7 @@ def test_fewer_values_than_one_class_takes_are_diffused_class_by_class(monkeypat
     graph, known = _random(4, directed=False), np.arange(40)
     labels, folds = np.asarray(graph.labels)[known], known % FOLDS
     whole = label_features(graph, known, labels, folds)
-    monkeypatch.setattr(features_module, "_MOST_VALUES", 1)
+    monkeypatch.setattr(features_module, "MOST_VALUES", 1)
     assert np.array_equal(label_features(graph, known, labels, folds), whole)
 
 

@@ -36,7 +36,7 @@ EARLIEST = -30.0
 # (alpha, rounds) each.
 DIFFUSIONS = ((0.9, 30), (0.5, 15))
 # Numbers of all nodes, folds and some of the classes that are diffused at once.
-_MOST_VALUES = 2**28
+MOST_VALUES = 2**28
 
 
 def stratified_folds(labels: Nodes, folds: int, seed: int) -> NDArray[np.int64]:
@@ -142,7 +142,7 @@ def _by_folds(
     """`[F, N, C]` sums of `coefficients [F, R]` times Sᵏ Y, Y = `start [N, C]`, without the labels of a node's fold."""
     (nodes, classes), folds = start.shape, int(fold_of.max(initial=0)) + 1
     result = np.zeros((len(coefficients), nodes, classes))
-    at_once = max(1, _MOST_VALUES // (nodes * folds))
+    at_once = max(1, MOST_VALUES // (nodes * folds))
     for first in range(0, classes, at_once):
         some = start[:, first : first + at_once].astype(np.float32)
         values = np.zeros((nodes, folds * some.shape[1]), dtype=np.float32)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from chronospike.training.task import Task
 
 # A labelled node reads the diffused labels of the other folds only.
-_FOLDS = 10
+LABEL_FOLDS = 10
 # Label features up to this size are kept with a run: whoever uses it then need not make them again, which takes a
 # minute with 200,000 nodes and 20 classes (300 MB).
 _KEPT_BYTES = 2**30
@@ -88,7 +88,7 @@ class LabelTables:
         self, known: NDArray[np.integer[Any]], folds: int, recencies: Any, diffusions: Any
     ) -> NDArray[np.float32] | None:
         """The label features, if they have been made and are those of these settings; None where they are not."""
-        is_same = (folds, tuple(recencies), tuple(diffusions)) == (_FOLDS, RECENCIES, DIFFUSIONS)
+        is_same = (folds, tuple(recencies), tuple(diffusions)) == (LABEL_FOLDS, RECENCIES, DIFFUSIONS)
         return self.__dict__.get("features") if is_same and np.array_equal(known, self.known) else None
 
     @cached_property
@@ -99,7 +99,7 @@ class LabelTables:
     @cached_property
     def features(self) -> NDArray[np.float32]:
         """`[N, F]`: see `label_features`."""
-        folds = folds_by_id(self._graph, self.known, _FOLDS, self._seed)
+        folds = folds_by_id(self._graph, self.known, LABEL_FOLDS, self._seed)
         return label_features(
             self._graph, self.known, self.labels, folds, last_step=self.last_step, device=self._device
         )
@@ -135,7 +135,7 @@ class LabelTables:
 
     def _key(self) -> str:
         digest = blake2b(structure_key(self._graph).encode(), digest_size=16)
-        for array in (self.known, self.labels, np.array([self._seed, self.last_step, _FOLDS], dtype=np.uint64)):
+        for array in (self.known, self.labels, np.array([self._seed, self.last_step, LABEL_FOLDS], dtype=np.uint64)):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 

@@ -214,3 +214,12 @@ def test_mapped_files_give_way_where_memory_is_short(graph: DynamicGraph, monkey
     found = estimate(graph, Settings(), 16)
     assert found["mapped_bytes"] == 0
     assert found["peak_cpu_bytes"] == found["base_bytes"] + found["features_bytes"] + found["heap_bytes"]
+
+
+def test_making_label_features_and_activity_counts() -> None:
+    """Five single-precision numbers for each of 120 nodes, ten folds and two classes; a hundred bytes for each end."""
+    graph = synthetic_graph(nodes=120, steps=8, classes=2, degree=3.0, timing=0.0)
+    assert module._tables_bytes(graph, Settings(label_features=True)) == 120 * 10 * 2 * 20
+    ends = len(graph.snapshot.neighbours) if graph.events is None else 2 * len(graph.events.time)
+    assert module._tables_bytes(graph, Settings(activity=True)) == 100 * ends
+    assert module._tables_bytes(graph, Settings()) == 0

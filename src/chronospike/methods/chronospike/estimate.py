@@ -23,10 +23,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from chronospike.data.graph import DynamicGraph
+from chronospike.data.label_features import MOST_VALUES
 from chronospike.memory import machine_bytes
 from chronospike.methods.chronospike.inference import GPU_LANE, LANE
 from chronospike.methods.chronospike.memory import known_bytes
 from chronospike.methods.chronospike.network import new_model, objective
+from chronospike.methods.chronospike.root_table import root_widths
 from chronospike.methods.chronospike.settings import ChronoSpikeSettings
 from chronospike.methods.chronospike.tree_inputs import RESIDENT_BYTES
 from chronospike.nn.dispatch import PLAIN, KernelPlan, plan_kernels
@@ -36,6 +38,7 @@ from chronospike.nn.roots import RootInputs
 from chronospike.nn.tree_features import TreeFeatures
 from chronospike.sampling.batches import num_batches
 from chronospike.sampling.tree import widths
+from chronospike.training.label_tables import LABEL_FOLDS
 from chronospike.training.memory import COPIES_OF_WEIGHTS
 from chronospike.training.node_features import input_width, is_static
 from chronospike.training.task import split_for
@@ -50,6 +53,8 @@ _LOADED_LATER = 100_000_000
 _USUAL_PROCESS = 600_000_000
 # cuBLAS takes this much for itself on the GPUs that take the most.
 _GPU_BASE = 32 * 1024**2
+# Activity, per end of an event, and label features, per node, fold and class: values, their next round, three sums.
+_EVENT_BYTES, _FOLD_BYTES = 100, 20
 # Label propagation, once at the end, per stored edge.
 _EVALUATION_BYTES = 80
 
@@ -86,10 +91,12 @@ def estimate(graph: DynamicGraph, settings: ChronoSpikeSettings, features: int) 
     block = graph.num_nodes * features
     values = block if one_step else graph.num_steps * block
     table = 4 * values if 4 * values <= RESIDENT_BYTES else 0
-    # These follow one another in the same memory: standardising, training, evaluating.
-    heap = max(4 * block, int(_FRAGMENTATION * (single + weights)), _evaluation_bytes(graph))
+    # These follow one another in the same memory: standardising, label features, training, evaluating.
+    steps_of_work = (4 * block, _tables_bytes(graph, s), int(_FRAGMENTATION * (single + weights)))
+    heap = max(*steps_of_work, _evaluation_bytes(graph))
     base = process_bytes() + _LOADED_LATER
-    needed = base + table + known + heap
+    # On the CPU the numbers of a node are there in parts, too.
+    needed = base + table + known + 4 * graph.num_nodes * root_widths(s, graph.num_classes, graph.directed)[1] + heap
     mapped = min(_mapped_bytes(graph, 4 * values), max(0, machine_bytes() - needed))
     graph_bytes = graph.history.nbytes + graph.snapshot.nbytes
     return {
@@ -222,6 +229,15 @@ def _rows(model: ChronoSpike, s: ChronoSpikeSettings, steps: int, roots: int) ->
     counts = torch.zeros(roots, steps, a.met, dtype=torch.int16) if a.met else None
     known = RootInputs(counts, torch.zeros(roots, a.numbers) if a.numbers else None)
     return TreeFeatures(torch.zeros(steps, sum(sizes), a.inputs), sizes, roots=known)
+
+
+def _tables_bytes(graph: DynamicGraph, settings: ChronoSpikeSettings) -> int:
+    """What making activity or label features takes beside the results."""
+    if settings.static:
+        return 0
+    ends = 2 * len(graph.events.time) if graph.events is not None else len(graph.snapshot.neighbours)
+    cells = min(graph.num_nodes * LABEL_FOLDS * graph.num_classes, MOST_VALUES)
+    return max(settings.activity * _EVENT_BYTES * ends, settings.label_features * _FOLD_BYTES * cells)
 
 
 def _evaluation_bytes(graph: DynamicGraph) -> int:
