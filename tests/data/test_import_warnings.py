@@ -5,9 +5,11 @@ import pyarrow as pa
 import pytest
 
 from chronospike.data.attributes import Column
+from chronospike.data.events import Steps
 from chronospike.data.import_warnings import (
     warnings_about_attributes,
     warnings_about_leaks,
+    warnings_about_steps,
     warnings_about_times,
     written_in_two_ways,
 )
@@ -104,6 +106,9 @@ def test_steps_that_are_mostly_empty_are_named() -> None:
     (warning,) = import_graph(edges, every="1y").facts["warnings"]
     assert warning == "52 of 54 steps have no event, most of them in a row from 1971-01-01 to 2023-01-01"
     assert "warnings" not in import_graph({**edges, "time": [1, 3, 5]}, every=1).facts
+    # As a graph of so many steps may be given in Python, with events at one of them.
+    one = Steps(np.zeros(2, dtype=np.int32), np.arange(9), np.arange(9))
+    assert warnings_about_steps(one) == []
 
 
 def test_attributes_of_mostly_rare_values_are_named() -> None:

@@ -29,4 +29,4 @@ def test_a_step_is_the_profile_of_the_graph_that_ends_there() -> None:
         values, profile = ActivitySteps(graph).make_step(step), activity_profile(graph, step)
         active = profile[:, 0] > 0
         np.testing.assert_array_equal(values[active, 1:], profile[active, :SUMMARY_WIDTH])
-        np.testing.assert_array_equal(values[active, 0], profile[active, 13 + SPANS - 1])
+        np.testing.assert_array_equal(values[active, 0], profile[active, 17 + SPANS - 1])

@@ -65,31 +65,31 @@ def test_a_second_stage_reads_log_probabilities_then_label_features_then_activit
 ) -> None:
     nodes = np.array([4, 90])
     rows = stage_rows(logs(2), task, nodes)
-    assert rows.shape == (2, 2 + 24 + 80 + 8 + 8)
+    assert rows.shape == (2, 2 + 26 + 85 + 8 + 8)
     np.testing.assert_allclose(rows[:, :2], logs(2), rtol=1e-6)
-    assert np.array_equal(rows[:, 2:26], task.tables.features[nodes])
-    assert np.array_equal(rows[:, 26:106], task.tables.activity[nodes])
+    assert np.array_equal(rows[:, 2:28], task.tables.features[nodes])
+    assert np.array_equal(rows[:, 28:113], task.tables.activity[nodes])
     assert task.features is not None
     # Without made features, own attributes are all there are.
-    assert np.array_equal(rows[:, 106:114], task.features.at(task.last_step, nodes))
+    assert np.array_equal(rows[:, 113:121], task.features.at(task.last_step, nodes))
     around = task.features.own_of_neighbours(task.last_step, nodes)
     assert around is not None
-    assert np.array_equal(rows[:, 114:], around)
+    assert np.array_equal(rows[:, 121:], around)
 
 
 def test_own_attributes_are_those_as_of_the_last_step(task: Task) -> None:
     earlier = task.until(2)
     assert earlier.features is not None
     rows = stage_rows(logs(120), earlier, np.arange(120))
-    assert np.array_equal(rows[:, 106:114], earlier.features.at(2))
-    assert not np.array_equal(rows[:, 106:114], earlier.features.at(4))
+    assert np.array_equal(rows[:, 113:121], earlier.features.at(2))
+    assert not np.array_equal(rows[:, 113:121], earlier.features.at(4))
 
 
 def test_made_features_are_not_read_by_a_second_stage(task: Task) -> None:
     features = np.random.default_rng(1).normal(size=(5, 120, 3)).astype(np.float32)
     for graph, width in ((task.graph.with_features(None), 0), (task.graph, 16)):
         other = make_task(graph.with_made_features(features), small_settings(), CPU, task.split)
-        assert stage_rows(logs(120), other, np.arange(120)).shape == (120, 106 + width)
+        assert stage_rows(logs(120), other, np.arange(120)).shape == (120, 113 + width)
 
 
 def test_one_reads_features_of_the_last_step_alone(task: Task) -> None:

@@ -86,7 +86,7 @@ def warnings_about_steps(steps: Steps) -> list[str]:
     """Steps mostly without events: often one event has a wrong time, such as 1970-01-01 where there was none."""
     busy = np.unique(steps.index)
     empty = len(steps) - len(busy)
-    if 2 * empty <= len(steps):
+    if 2 * empty <= len(steps) or len(busy) < 2:
         return []
     widest = int(np.argmax(np.diff(busy)))
     first, last = format_time(steps.end[busy[widest]]), format_time(steps.start[busy[widest + 1]])

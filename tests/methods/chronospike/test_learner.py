@@ -71,7 +71,7 @@ def test_where_few_nodes_are_near_a_known_label_none_is_read(directed: bool, rea
     found = fitted.network.settings
     assert (found.label_sequences, found.label_features, found.activity) == (False, False, True)
     network = fitted.network.module.architecture
-    assert (network.met, network.numbers) == (0, 164 if directed else 80)
+    assert (network.met, network.numbers) == (0, 172 if directed else 88)
 
 
 def test_the_last_snapshot_alone_is_read_without_labels_and_activity_and_a_note_says_so() -> None:
@@ -127,7 +127,7 @@ def test_a_run_without_labels_keeps_its_settings_and_predicts_what_it_wrote(
 ) -> None:
     run = RunFolder(place / "run")
     directed = open_graph(place / "g").directed
-    assert (trained(run).get("met"), trained(run).get("numbers")) == (0, 164 if directed else 80)
+    assert (trained(run).get("met"), trained(run).get("numbers")) == (0, 172 if directed else 88)
     config = (place / "run" / "config.yaml").read_text()
     assert "label_sequences: true\n" in config
     worked(capsys, "predict", place / "run", "-o", tmp_path / "out.csv", "--device", "cpu")

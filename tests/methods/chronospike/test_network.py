@@ -135,7 +135,7 @@ def test_rows_hold_what_is_read_of_their_roots() -> None:
     assert found.counts is not None
     assert found.numbers is not None
     assert np.array_equal(found.counts.numpy(), network.task.tables.counts[nodes])
-    assert found.numbers.shape == (4, 24 + 80)
+    assert found.numbers.shape == (4, 26 + 85 + 1)
     assert small_network().rows(nodes, 0).roots == RootInputs()
 
 
@@ -144,7 +144,7 @@ def test_a_new_module_is_standardised_over_the_known_nodes() -> None:
     assert isinstance(network.module, ChronoSpike)
     assert network.module.standardise is not None
     rows = network.task.tables.activity[network.task.known].astype(np.float64)
-    np.testing.assert_allclose(network.module.standardise.mean, rows.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(network.module.standardise.mean[: rows.shape[1]], rows.mean(axis=0), rtol=1e-5)
 
 
 def test_as_of_a_step_the_table_of_roots_is_that_of_the_step() -> None:
@@ -160,7 +160,7 @@ def test_as_of_a_step_the_table_of_roots_is_that_of_the_step() -> None:
 def test_without_labels_of_roots_the_description_is_what_it_was_before_there_were_any() -> None:
     found = small_network().description()
     assert not {"met", "numbers", "sequence_channels", "head", "head_dropout"} & set(found)
-    assert small_network(**READS).description()["numbers"] == 24 + 80
+    assert small_network(**READS).description()["numbers"] == 26 + 85 + 1
 
 
 @pytest.mark.parametrize("reads", [{}, READS])
