@@ -301,7 +301,8 @@ def test_nodes_below_a_threshold_have_no_class_and_what_that_buys_is_said(
 ) -> None:
     everyone = read_csv(place / "run" / "predictions.csv")
     highest = [max(float(row["probability 0"]), float(row["probability 1"])) for row in everyone]
-    threshold = round(sorted(highest)[3], 3)
+    # Just above the lowest: the validation nodes are judged by the network before the second fit, which is less sure.
+    threshold = round(min(highest) + 0.001, 3)
     said = worked(capsys, "predict", place / "run", "-o", tmp_path / "out.csv", "--abstain", str(threshold))
     rows = read_csv(tmp_path / "out.csv")
     left_out = [index for index, value in enumerate(highest) if value < threshold]
