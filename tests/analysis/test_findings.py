@@ -126,6 +126,12 @@ def test_a_lead_must_be_more_than_chance_in_both_measures(propagation: tuple[flo
     assert _levels(found, "small enough to be chance") == [level] * (level == "note")
 
 
+def test_a_lead_that_rounds_to_nothing_is_none() -> None:
+    found = _beside((0.8003, 0.6), majority_class=(0.5, 0.1), label_propagation=(0.8, 0.5999))
+    assert _levels(found, "The model is level with label propagation (Micro-F1 80.0 % against 80.0 %") == ["note"]
+    assert not _levels(found, "leads every simple method")
+
+
 def test_the_lead_names_the_best_in_each_measure() -> None:
     found = _beside((0.9, 0.9), majority_class=(0.5, 0.1), label_propagation=(0.8, 0.6), logistic_regression=(0.7, 0.7))
     words = "by 10.0 points of Micro-F1 over label propagation and 20.0 points of Macro-F1 over logistic regression."

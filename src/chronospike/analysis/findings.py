@@ -197,6 +197,8 @@ def _lead(by_micro: Rival, by_macro: Rival, metrics: Metrics) -> Finding:
         ("Micro-F1", by_micro.micro_lead, by_micro.micro_lead > chance.micro, by_micro),
         ("Macro-F1", by_macro.macro_lead, by_macro.macro_lead > chance.macro, by_macro),
     ]
+    if {points(size) for _, size, _, _ in leads} == {points(0)}:
+        return Finding("note", f"The model is level with {_name(by_micro)} ({_both(by_micro, metrics)}).")
     told = [f"{points(size)} of {measure} over {_name(over)}" for measure, size, _, over in leads]
     if by_micro.name == by_macro.name:
         told[0] = told[0].removesuffix(f" over {_name(by_micro)}")
