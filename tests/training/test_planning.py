@@ -9,7 +9,7 @@ import torch
 from chronospike.methods.chronospike.learner import ChronoSpikeLearner
 from chronospike.methods.chronospike.settings import QUALITIES
 from chronospike.training import planning
-from chronospike.training.planning import Rates, plan, plans, seconds, time_batches
+from chronospike.training.planning import Rates, plan, plans, seconds, time_batches, time_tables
 from chronospike.training.task import Task
 from tests.small_runs import SMALL, small_network, small_settings
 
@@ -57,6 +57,14 @@ def test_what_is_not_asked_for_is_not_left_out_twice() -> None:
 def test_more_samples_are_left_out_before_networks() -> None:
     found = [s.model_dump(include={"folds", "samples"}) for s in plans(small_settings(**{**BEST, "samples": 5}))]
     assert [tuple(one.values()) for one in found[:4]] == [(10, 5), (5, 5), (5, 1), (3, 1)]
+
+
+def test_label_features_are_timed_where_they_are_read() -> None:
+    task = small_network().task
+    assert time_tables(small_settings(second_stage="none"), task) == 0
+    assert "features" not in task.tables.__dict__
+    assert time_tables(small_settings(second_stage="none", label_features=True), task) > 0
+    assert "features" in task.tables.__dict__
 
 
 def test_the_tables_are_made_again_for_each_fold_of_a_second_stage(task: Task) -> None:

@@ -51,9 +51,8 @@ class Rates:
 def time_batches(learner: GradientLearner[Any], task: Task) -> Rates:
     """Train a few batches, on a network that is thrown away, and time them."""
     with torch.random.fork_rng(devices=[task.device] if task.device.type == "cuda" else []):
-        began = time.perf_counter()
+        tables = time_tables(learner.settings, task)
         network = learner.network(task)
-        tables = time.perf_counter() - began
         trainer = Trainer(network, learner.settings)
         trainer.model.train()
         done, began = 0, 0.0
@@ -75,6 +74,16 @@ def time_batches(learner: GradientLearner[Any], task: Task) -> Rates:
         network.infer(trainer.model, some)
         node = (time.perf_counter() - began) / len(some) / getattr(learner.settings, "samples", 1)
     return Rates(batch, node, tables)
+
+
+def time_tables(settings: TrainingSettings, task: Task) -> float:
+    """Seconds of making label features, which then are there; 0 where none are read."""
+    began = time.perf_counter()
+    if settings.second_stage == "none" and not getattr(settings, "label_features", False):
+        return 0.0
+    # Not the whole network: on a GPU compiling its kernels may take longer, and is done once.
+    _ = task.tables.features
+    return time.perf_counter() - began
 
 
 def seconds(settings: TrainingSettings, task: Task, rates: Rates) -> float:
