@@ -64,8 +64,8 @@ _FEWEST = 8
 STRICT_NODES = 5000
 # The fact in a weights file that makes it a bag.
 FOLDS = "folds"
-# Of the cross-validation of a second stage, which reads no labels of the fold that is left out: with fewer folds, and
-# so fewer labels, it would look worse than it is beside networks, which read them around other nodes.
+# Of the cross-validation of a second stage, which learns from no label of the fold that is left out: with fewer folds,
+# and so fewer labels, it would look worse than it is beside the networks.
 STAGE_FOLDS = 5
 
 
